@@ -1,0 +1,673 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libnpuwin: window memory of NPUs, one-sided writes and notifies between ranks, and
+ * all_to_all_v on top of them.
+ *
+ * Every function returns 0 (or a count, where it says so) or a negative errno, and fills
+ * @err, which may be NULL, with a sentence. Nothing is printed, nothing is global, and the
+ * process is never ended. A handle may be used by several threads; calls of one rank that
+ * communicate are started in the order in which they are made, which must be the same on
+ * every rank.
+ *
+ * Times: every @deadline_ns is absolute, in nanoseconds of CLOCK_MONOTONIC;
+ * NPUWIN_NO_DEADLINE is none; one that has passed means: do not wait.
+ * npuwin_deadline_ms() makes one.
+ */
+#ifndef NPUWIN_H
+#define NPUWIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NPUWIN_API __attribute__((visibility("default")))
+
+#ifndef NPUWIN_NO_DEADLINE
+/** NPUWIN_NO_DEADLINE: wait without a bound. */
+#define NPUWIN_NO_DEADLINE	0x7fffffffffffffffLL
+#endif
+
+/** NPUWIN_NOBODY: in a rank field of struct npuwin_error, no rank. */
+#define NPUWIN_NOBODY		(-1)
+
+struct npuwin;
+struct npuwin_domain;
+struct npuwin_buffer;
+struct npuwin_request;
+
+/**
+ * struct npuwin_error - Why a call failed.
+ * @code: the negative errno that was returned, 0 if the call did not fail
+ * @rank: rank of the caller, or NPUWIN_NOBODY
+ * @peer: rank that the failure is about (dead, late, disagreeing), or NPUWIN_NOBODY
+ * @text: a sentence that names the operand, the value and the rank; never empty on failure
+ */
+struct npuwin_error {
+	int code;
+	int32_t rank;
+	int32_t peer;
+	char text[244];
+};
+
+/*
+ * Contexts
+ */
+
+/**
+ * npuwin_open() - Open the provider of windows and engines.
+ * @provider: "dev" (the driver), "shm" (software NPUs in this and other processes of the
+ *	same user, no driver and no privilege needed), or NULL: what the environment variable
+ *	NPUWIN_PROVIDER says, else dev where /dev/npuwin* is usable, else shm
+ * @ctx: out: the context, closed with npuwin_close()
+ * @err: out: may be NULL
+ *
+ * Return: 0; -EINVAL for an unknown provider; -ENODEV or -EACCES where it was asked for by
+ * name and cannot be used.
+ */
+NPUWIN_API int npuwin_open(const char *provider, struct npuwin **ctx, struct npuwin_error *err);
+
+/**
+ * npuwin_close() - Close a context.
+ * @ctx: may be NULL; every domain of it has been left before
+ */
+NPUWIN_API void npuwin_close(struct npuwin *ctx);
+
+/** npuwin_provider_name() - "dev" or "shm". Return: a string that lives with @ctx. */
+NPUWIN_API const char *npuwin_provider_name(const struct npuwin *ctx);
+
+/** npuwin_provider_reason() - A sentence: why this provider was taken. Lives with @ctx. */
+NPUWIN_API const char *npuwin_provider_reason(const struct npuwin *ctx);
+
+/** npuwin_version() - Return: the library's version, "major.minor.patch". */
+NPUWIN_API const char *npuwin_version(void);
+
+/** npuwin_deadline_ms() - Return: the deadline @ms milliseconds from now; negative: none. */
+NPUWIN_API int64_t npuwin_deadline_ms(int64_t ms);
+
+/**
+ * struct npuwin_device_info - A device.
+ * @index: its number among the context's, from 0; the shm provider has one, 0
+ * @name: "npuwin0", or "shm"
+ * @backend: "soft", "pci" or "shm"
+ * @numa_node: NUMA node of its window memory, or -1
+ * @memory_total: bytes of window memory
+ * @memory_used: bytes of it that are allocated
+ * @max_ranks: ranks in a domain at most
+ * @notify_regs: notify registers of each rank
+ * @peer_map: 1 if peer windows can be mapped (the direct rail), else 0
+ * @reserved: zero
+ */
+struct npuwin_device_info {
+	uint32_t index;
+	char name[32];
+	char backend[16];
+	int32_t numa_node;
+	uint64_t memory_total;
+	uint64_t memory_used;
+	uint32_t max_ranks;
+	uint32_t notify_regs;
+	uint32_t peer_map;
+	uint32_t reserved[7];
+};
+
+/** npuwin_device_count() - Return: how many devices @ctx has, at least 1. */
+NPUWIN_API int npuwin_device_count(const struct npuwin *ctx);
+
+/**
+ * npuwin_device_info() - Describe a device.
+ * @ctx: the context
+ * @index: 0..npuwin_device_count() - 1
+ * @info: out
+ * @err: out: may be NULL
+ *
+ * Return: 0; -ENOENT; -ENODEV where it is gone.
+ */
+NPUWIN_API int npuwin_device_info(struct npuwin *ctx, int index,
+				  struct npuwin_device_info *info, struct npuwin_error *err);
+
+/*
+ * Domains. A struct npuwin_domain is one rank's membership.
+ */
+
+/** NPUWIN_DOMAIN_REPLACE: join as the successor of a rank that died, never as a founder. */
+#define NPUWIN_DOMAIN_REPLACE	(1U << 0)
+
+/**
+ * struct npuwin_domain_attr - How to join a domain.
+ * @name: rendezvous name, the same on every rank: 1..64 bytes without '/' and NUL; shared
+ *	by the processes of one user on one host. NULL for npuwin_domain_join_fd() and
+ *	npuwin_domain_create_local()
+ * @nranks: 1..NPUWIN_MAX_RANKS, the same on every rank
+ * @rank: 0..nranks-1, each once
+ * @window_size: bytes of every rank's window that buffers can be carved from, the same on
+ *	every rank; the runtime adds what it needs for itself
+ * @device: index of the device to bring a window of, or -1: rank modulo their number
+ * @flags: NPUWIN_DOMAIN_*
+ * @deadline_ns: how long to wait for the other ranks
+ * @reserved: zero
+ */
+struct npuwin_domain_attr {
+	const char *name;
+	uint32_t nranks;
+	uint32_t rank;
+	uint64_t window_size;
+	int32_t device;
+	uint32_t flags;
+	int64_t deadline_ns;
+	uint64_t reserved[4];
+};
+
+/**
+ * npuwin_domain_join() - Join a domain by its rendezvous name and wait for all ranks.
+ * @ctx: the context; ranks may share one or not, all of the same provider
+ * @attr: how
+ * @domain: out: this rank's membership, ended with npuwin_domain_leave()
+ * @err: out: may be NULL
+ *
+ * Return: 0; -EINVAL (a value, or one that differs from what the domain has: the sentence
+ * names both); -EBUSY (the rank is taken); -ETIMEDOUT (names a rank that did not come);
+ * -EPIPE (a rank died meanwhile); -ENOSPC, -ENOMEM.
+ */
+NPUWIN_API int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr,
+				  struct npuwin_domain **domain, struct npuwin_error *err);
+
+/**
+ * npuwin_domain_create_local() - Make a domain with all ranks in this process.
+ * @ctx: the context
+ * @attr: @nranks, @window_size, @device, @deadline_ns; the rest zero or NULL
+ * @domains: out: array of @nranks memberships, by rank
+ * @err: out: may be NULL
+ *
+ * Return: as npuwin_domain_join(); on failure nothing is left behind.
+ */
+NPUWIN_API int npuwin_domain_create_local(struct npuwin *ctx,
+					  const struct npuwin_domain_attr *attr,
+					  struct npuwin_domain **domains,
+					  struct npuwin_error *err);
+
+/**
+ * npuwin_domain_create_fd() - Make an empty domain, as a file descriptor.
+ * @ctx: the context
+ * @attr: @nranks and @window_size; the rest is not looked at
+ * @err: out: may be NULL
+ *
+ * The descriptor (close-on-exec) can be sent to other processes over SCM_RIGHTS; who holds
+ * it can join. The caller closes it.
+ *
+ * Return: the descriptor or a negative errno.
+ */
+NPUWIN_API int npuwin_domain_create_fd(struct npuwin *ctx, const struct npuwin_domain_attr *attr,
+				       struct npuwin_error *err);
+
+/**
+ * npuwin_domain_join_fd() - Join a domain by its descriptor and wait for all ranks.
+ * @ctx: the context
+ * @fd: the domain; stays the caller's
+ * @attr: as for npuwin_domain_join(), @name NULL
+ * @domain: out: this rank's membership
+ * @err: out: may be NULL
+ *
+ * Return: as npuwin_domain_join().
+ */
+NPUWIN_API int npuwin_domain_join_fd(struct npuwin *ctx, int fd,
+				     const struct npuwin_domain_attr *attr,
+				     struct npuwin_domain **domain, struct npuwin_error *err);
+
+/** npuwin_domain_fd() - Return: the domain's descriptor, owned by @domain. */
+NPUWIN_API int npuwin_domain_fd(const struct npuwin_domain *domain);
+/** npuwin_domain_rank() - Return: this membership's rank. */
+NPUWIN_API uint32_t npuwin_domain_rank(const struct npuwin_domain *domain);
+/** npuwin_domain_nranks() - Return: the number of ranks. */
+NPUWIN_API uint32_t npuwin_domain_nranks(const struct npuwin_domain *domain);
+
+/**
+ * npuwin_domain_reset() - Make an aborted domain usable again.
+ * @domain: every surviving rank calls this
+ * @deadline_ns: how long to wait for the other survivors and for successors
+ * @err: out: may be NULL
+ *
+ * A domain is aborted by a death, an expired deadline of a collective, or
+ * npuwin_domain_abort(). Reset waits until all survivors have stopped writing, clears
+ * every credit, and waits until each dead rank has a successor that joins with
+ * %NPUWIN_DOMAIN_REPLACE (by name, or by the descriptor). Buffers, their contents and
+ * pointers to them stay; requests in flight are ended with -ECANCELED; a signal's cells
+ * are zero. A successor starts with zeroed memory and allocates the same buffers in the
+ * same order.
+ *
+ * On a domain that is not aborted it does nothing and returns 0.
+ *
+ * Return: 0; -ETIMEDOUT (names who is missing; may be called again); -EPIPE where another
+ * rank died meanwhile (may be called again).
+ */
+NPUWIN_API int npuwin_domain_reset(struct npuwin_domain *domain, int64_t deadline_ns,
+				   struct npuwin_error *err);
+
+/** npuwin_domain_reset_group() - npuwin_domain_reset() of @n ranks of this process at once. */
+NPUWIN_API int npuwin_domain_reset_group(struct npuwin_domain *const *domains, uint32_t n,
+					 int64_t deadline_ns, struct npuwin_error *err);
+
+/**
+ * npuwin_domain_abort() - End every wait in the domain.
+ * @domain: a rank of it
+ * @error: positive errno that the others are told
+ */
+NPUWIN_API void npuwin_domain_abort(struct npuwin_domain *domain, int error);
+
+/**
+ * npuwin_domain_leave() - End a membership.
+ * @domain: may be NULL; its requests are freed with it, its buffers too
+ *
+ * In order: what this rank has completed stays valid for the others, and only calls that
+ * need this rank again fail, with -EPIPE. Does not wait. A process that ends without it has
+ * died as far as its peers can tell.
+ */
+NPUWIN_API void npuwin_domain_leave(struct npuwin_domain *domain);
+
+/*
+ * Buffers and tensors
+ */
+
+/**
+ * npuwin_buffer_alloc() - Carve a symmetric buffer from every rank's window.
+ * @domain: each rank allocates the same sizes and alignments (and frees them) in the same
+ *	order; a difference is found by the next collective, which names both ranks
+ * @size: bytes, not zero
+ * @align: of its offset and address, a power of two up to 4096, or 0 for 64
+ * @buffer: out: freed with npuwin_buffer_free() or by leaving
+ * @err: out: may be NULL
+ *
+ * A new buffer reads as zero. Local: waits for nobody.
+ *
+ * Return: 0; -EINVAL; -ENOSPC (the window has no such room: the sentence says how much).
+ */
+NPUWIN_API int npuwin_buffer_alloc(struct npuwin_domain *domain, uint64_t size, uint64_t align,
+				   struct npuwin_buffer **buffer, struct npuwin_error *err);
+
+/** npuwin_buffer_free() - Give a buffer back; NULL is ignored. No call may be using it. */
+NPUWIN_API void npuwin_buffer_free(struct npuwin_buffer *buffer);
+/** npuwin_buffer_ptr() - Return: this rank's memory of @buffer, mapped. */
+NPUWIN_API void *npuwin_buffer_ptr(const struct npuwin_buffer *buffer);
+/** npuwin_buffer_size() - Return: bytes. */
+NPUWIN_API uint64_t npuwin_buffer_size(const struct npuwin_buffer *buffer);
+
+/**
+ * enum npuwin_dtype - Element types. Only their size matters to moving them.
+ * @NPUWIN_FP64: IEEE 754 binary64
+ * @NPUWIN_FP32: IEEE 754 binary32
+ * @NPUWIN_FP16: IEEE 754 binary16
+ * @NPUWIN_BF16: bfloat16
+ * @NPUWIN_FP8_E4M3: 8 bits, 4 of exponent
+ * @NPUWIN_FP8_E5M2: 8 bits, 5 of exponent
+ * @NPUWIN_INT64: signed, 8 bytes
+ * @NPUWIN_INT32: signed, 4 bytes
+ * @NPUWIN_INT16: signed, 2 bytes
+ * @NPUWIN_INT8: signed, 1 byte
+ * @NPUWIN_UINT8: unsigned, 1 byte
+ */
+enum npuwin_dtype {
+	NPUWIN_FP64 = 1,
+	NPUWIN_FP32,
+	NPUWIN_FP16,
+	NPUWIN_BF16,
+	NPUWIN_FP8_E4M3,
+	NPUWIN_FP8_E5M2,
+	NPUWIN_INT64,
+	NPUWIN_INT32,
+	NPUWIN_INT16,
+	NPUWIN_INT8,
+	NPUWIN_UINT8,
+};
+
+/** npuwin_dtype_size() - Return: bytes of an element, 0 for an unknown dtype. */
+NPUWIN_API uint32_t npuwin_dtype_size(uint32_t dtype);
+/** npuwin_dtype_name() - Return: "fp64", "bf16", "fp8-e4m3", …, NULL for an unknown one. */
+NPUWIN_API const char *npuwin_dtype_name(uint32_t dtype);
+
+/** NPUWIN_MAX_DIMS: dimensions of a tensor at most. */
+#define NPUWIN_MAX_DIMS		8
+
+/**
+ * struct npuwin_tensor - A dense C-order array over a buffer.
+ * @buffer: where; NULL makes a tensor that is not window-bound, which every call refuses
+ * @offset: bytes from the buffer's start, a multiple of the element size
+ * @dtype: enum npuwin_dtype
+ * @ndim: 1..NPUWIN_MAX_DIMS
+ * @shape: @ndim extents
+ */
+struct npuwin_tensor {
+	struct npuwin_buffer *buffer;
+	uint64_t offset;
+	uint32_t dtype;
+	uint32_t ndim;
+	uint64_t shape[NPUWIN_MAX_DIMS];
+};
+
+/*
+ * Primitives
+ */
+
+/**
+ * enum npuwin_rail - Who moves the bytes.
+ * @NPUWIN_RAIL_HOST: the host posts descriptors to the engine
+ * @NPUWIN_RAIL_DIRECT: the calling core stores into mapped peer windows
+ */
+enum npuwin_rail {
+	NPUWIN_RAIL_HOST,
+	NPUWIN_RAIL_DIRECT,
+};
+
+/**
+ * enum npuwin_cmp - Comparisons of an int32 cell with a value: cell OP value.
+ * @NPUWIN_EQ: equal
+ * @NPUWIN_NE: not equal
+ * @NPUWIN_GT: greater
+ * @NPUWIN_GE: greater or equal
+ * @NPUWIN_LT: less
+ * @NPUWIN_LE: less or equal
+ */
+enum npuwin_cmp {
+	NPUWIN_EQ,
+	NPUWIN_NE,
+	NPUWIN_GT,
+	NPUWIN_GE,
+	NPUWIN_LT,
+	NPUWIN_LE,
+};
+
+/**
+ * enum npuwin_notify_op - What a notify does to an int32 cell.
+ * @NPUWIN_SET: stores
+ * @NPUWIN_ADD: adds atomically, modulo 2^32
+ */
+enum npuwin_notify_op {
+	NPUWIN_SET,
+	NPUWIN_ADD,
+};
+
+/**
+ * enum npuwin_put_op - How a put writes.
+ * @NPUWIN_COPY: as bytes
+ * @NPUWIN_ADD_INT32: adds each int32 atomically
+ * @NPUWIN_ADD_FP32: adds each fp32 atomically
+ */
+enum npuwin_put_op {
+	NPUWIN_COPY,
+	NPUWIN_ADD_INT32,
+	NPUWIN_ADD_FP32,
+};
+
+/**
+ * struct npuwin_put - A one-sided write of rows.
+ * @src: buffer read, this rank's memory of it
+ * @src_offset: bytes from its start
+ * @src_stride: bytes from row to row
+ * @dst: buffer written, @dst_rank's memory of it; may be @src
+ * @dst_offset: bytes from its start
+ * @dst_stride: bytes from row to row
+ * @rows: number of rows; 0 moves nothing
+ * @row_bytes: bytes of each
+ * @dst_rank: destination, may be the own rank
+ * @op: enum npuwin_put_op
+ * @rail: enum npuwin_rail
+ * @reserved: zero
+ */
+struct npuwin_put {
+	const struct npuwin_buffer *src;
+	uint64_t src_offset;
+	uint64_t src_stride;
+	const struct npuwin_buffer *dst;
+	uint64_t dst_offset;
+	uint64_t dst_stride;
+	uint64_t rows;
+	uint64_t row_bytes;
+	uint32_t dst_rank;
+	uint32_t op;
+	uint32_t rail;
+	uint32_t reserved;
+};
+
+/**
+ * npuwin_put() - Write rows into a peer's window; complete on return.
+ * @domain: this rank
+ * @put: what
+ * @err: out: may be NULL
+ *
+ * Return: 0; -EINVAL, -EOVERFLOW, -ERANGE (outside the buffer); -EPIPE; -ECANCELED.
+ */
+NPUWIN_API int npuwin_put(struct npuwin_domain *domain, const struct npuwin_put *put,
+			  struct npuwin_error *err);
+
+/**
+ * npuwin_notify() - Store or add an int32 in a peer's window, and wake who waits there.
+ * @domain: this rank
+ * @dst_rank: whose window
+ * @buffer: buffer of the cell
+ * @offset: bytes from its start, a multiple of 4
+ * @op: enum npuwin_notify_op
+ * @value: operand
+ * @rail: enum npuwin_rail
+ * @err: out: may be NULL
+ *
+ * What this rank has written with earlier calls is visible to who sees the new value.
+ *
+ * Return: as npuwin_put().
+ */
+NPUWIN_API int npuwin_notify(struct npuwin_domain *domain, uint32_t dst_rank,
+			     const struct npuwin_buffer *buffer, uint64_t offset, uint32_t op,
+			     int32_t value, uint32_t rail, struct npuwin_error *err);
+
+/**
+ * npuwin_wait() - Wait until an int32 of the own window compares.
+ * @domain: this rank
+ * @buffer: buffer of the cell
+ * @offset: bytes from its start, a multiple of 4
+ * @cmp: enum npuwin_cmp: until cell @cmp @value holds
+ * @value: operand
+ * @deadline_ns: when to give up
+ * @observed: out: what the cell last read; may be NULL
+ * @err: out: may be NULL
+ *
+ * Spins briefly, then yields, then sleeps. An expired deadline aborts nothing.
+ *
+ * Return: 0; -ETIMEDOUT (names the expected and the observed value); -EPIPE; -ECANCELED.
+ */
+NPUWIN_API int npuwin_wait(struct npuwin_domain *domain, const struct npuwin_buffer *buffer,
+			   uint64_t offset, uint32_t cmp, int32_t value, int64_t deadline_ns,
+			   int32_t *observed, struct npuwin_error *err);
+
+/** npuwin_test() - npuwin_wait() that looks once. Return: 0; -EAGAIN if it does not hold. */
+NPUWIN_API int npuwin_test(struct npuwin_domain *domain, const struct npuwin_buffer *buffer,
+			   uint64_t offset, uint32_t cmp, int32_t value, int32_t *observed,
+			   struct npuwin_error *err);
+
+/**
+ * npuwin_barrier() - Wait until every rank has called it.
+ * @domain: this rank
+ * @deadline_ns: -ETIMEDOUT when it passes, and the domain is aborted
+ * @err: out: may be NULL
+ *
+ * A collective: ranks that call different collectives get an error, as for
+ * npuwin_all_to_all_v().
+ */
+NPUWIN_API int npuwin_barrier(struct npuwin_domain *domain, int64_t deadline_ns,
+			      struct npuwin_error *err);
+
+/** npuwin_barrier_group() - npuwin_barrier() of @n ranks of this process at once. */
+NPUWIN_API int npuwin_barrier_group(struct npuwin_domain *const *domains, uint32_t n,
+				    int64_t deadline_ns, struct npuwin_error *err);
+
+/*
+ * all_to_all_v
+ */
+
+/**
+ * enum npuwin_mode - What crosses of each block.
+ * @NPUWIN_MODE_BLOCK: all MAX_RECV rows, whatever the count
+ * @NPUWIN_MODE_ROWS: the counted rows; a count of zero moves nothing
+ */
+enum npuwin_mode {
+	NPUWIN_MODE_BLOCK,
+	NPUWIN_MODE_ROWS,
+};
+
+/**
+ * struct npuwin_a2av - Operands of all_to_all_v on NR ranks.
+ * @input: [NR*MAX_RECV, SIZE…], any dtype; block d goes to rank d
+ * @target: same shape and dtype; block s comes from rank s. MAX_RECV = shape[0] / NR
+ * @signal: int32 [NR] or [NR,1], credits; all cells 0 before the first call and after
+ * @send_counts: int32 [NR] or [NR,1]: rows for each destination, read when the call starts
+ * @recv_counts: int32 [NR] or [NR,1]: rows that each source sent here
+ * @mode: enum npuwin_mode
+ * @rail: enum npuwin_rail
+ * @reserved: zero
+ *
+ * The five are window-bound, of this domain, in pairwise distinct buffers, and the same
+ * buffers and offsets on every rank.
+ */
+struct npuwin_a2av {
+	struct npuwin_tensor input;
+	struct npuwin_tensor target;
+	struct npuwin_tensor signal;
+	struct npuwin_tensor send_counts;
+	struct npuwin_tensor recv_counts;
+	uint32_t mode;
+	uint32_t rail;
+	uint64_t reserved[2];
+};
+
+/**
+ * struct npuwin_clamp - A send count that was out of 0..MAX_RECV.
+ * @dest: its destination rank
+ * @requested: what send_counts said
+ * @sent: what was published
+ */
+struct npuwin_clamp {
+	uint32_t dest;
+	int32_t requested;
+	int32_t sent;
+};
+
+/**
+ * struct npuwin_a2av_result - What a call did.
+ * @clamps: in: room for @clamps_room elements, or NULL; out: filled, by destination
+ * @clamps_room: in: elements of @clamps
+ * @nclamped: out: how many counts were clamped, even if there was no room to tell which
+ * @max_recv: out: MAX_RECV
+ * @reserved0: zero
+ * @bytes: out: bytes of rows that this rank wrote, its own block included
+ * @reserved: zero
+ */
+struct npuwin_a2av_result {
+	struct npuwin_clamp *clamps;
+	uint32_t clamps_room;
+	uint32_t nclamped;
+	uint32_t max_recv;
+	uint32_t reserved0;
+	uint64_t bytes;
+	uint64_t reserved[4];
+};
+
+/**
+ * npuwin_all_to_all_v() - Exchange rows of variable number with every rank.
+ * @domain: this rank; every rank makes the same call
+ * @op: operands
+ * @deadline_ns: when to give up; the domain is then aborted
+ * @result: in/out: may be NULL
+ * @err: out: may be NULL
+ *
+ * On return every peer's counted rows and counts are in @op's target and recv_counts, and
+ * the input may be written again. No peer writes the target of this rank before this call
+ * or after it. Published counts are clamped to 0..MAX_RECV. Rows past the count are
+ * unspecified.
+ *
+ * Return: 0. Before anything moves: -EINVAL (operand, shape, dtype, alias, mode, rail),
+ * -EOPNOTSUPP (rail), -EPROTO (ranks disagree: names both ranks and both values; the domain
+ * stays usable). -ETIMEDOUT (names the rank that did not arrive and the expected and
+ * observed counter), -EPIPE (a rank is gone), -ECANCELED (another rank aborted): the domain
+ * is aborted until npuwin_domain_reset().
+ */
+NPUWIN_API int npuwin_all_to_all_v(struct npuwin_domain *domain, const struct npuwin_a2av *op,
+				   int64_t deadline_ns, struct npuwin_a2av_result *result,
+				   struct npuwin_error *err);
+
+/**
+ * npuwin_all_to_all_v_group() - npuwin_all_to_all_v() of several ranks of this process.
+ * @domains: @n memberships, in distinct ranks
+ * @ops: @n operands, by the same index
+ * @n: at least 1
+ * @deadline_ns: as above
+ * @results: in/out: @n elements, or NULL
+ * @err: out: of the first that failed; may be NULL
+ *
+ * The host-orchestrated form: the calling thread drives all of them, whatever n.
+ * An argument error of one prevents all.
+ */
+NPUWIN_API int npuwin_all_to_all_v_group(struct npuwin_domain *const *domains,
+					 const struct npuwin_a2av *ops, uint32_t n,
+					 int64_t deadline_ns,
+					 struct npuwin_a2av_result *results,
+					 struct npuwin_error *err);
+
+/**
+ * npuwin_all_to_all_v_start() - Start an npuwin_all_to_all_v() without waiting for it.
+ * @domain: this rank
+ * @op: operands; copied, but the tensors' memory is in use until completion
+ * @deadline_ns: of the operation
+ * @request: out: freed with npuwin_request_free()
+ * @err: out: may be NULL
+ *
+ * Several may be in flight; they execute in the order of their starts. On the host rail it
+ * goes on by itself; on the direct rail it goes on while the caller tests or waits, or by
+ * itself once npuwin_request_fd() was called.
+ */
+NPUWIN_API int npuwin_all_to_all_v_start(struct npuwin_domain *domain,
+					 const struct npuwin_a2av *op, int64_t deadline_ns,
+					 struct npuwin_request **request,
+					 struct npuwin_error *err);
+
+/**
+ * npuwin_request_test() - Look whether a request is complete.
+ * @request: the request
+ * @result: in/out: filled once it is complete; may be NULL
+ * @err: out: may be NULL
+ *
+ * Return: 0 complete; -EAGAIN not yet; else the operation's error.
+ */
+NPUWIN_API int npuwin_request_test(struct npuwin_request *request,
+				   struct npuwin_a2av_result *result, struct npuwin_error *err);
+
+/**
+ * npuwin_request_wait() - Wait for a request.
+ * @request: the request
+ * @deadline_ns: of this wait: -EAGAIN when it passes and the operation goes on
+ * @result: in/out: may be NULL
+ * @err: out: may be NULL
+ *
+ * Return: 0 complete; -EAGAIN; else the operation's error.
+ */
+NPUWIN_API int npuwin_request_wait(struct npuwin_request *request, int64_t deadline_ns,
+				   struct npuwin_a2av_result *result, struct npuwin_error *err);
+
+/**
+ * npuwin_request_fd() - A descriptor that polls readable once the request is complete.
+ * @request: the request
+ * @err: out: may be NULL
+ *
+ * Return: the descriptor, owned by the request; or a negative errno.
+ */
+NPUWIN_API int npuwin_request_fd(struct npuwin_request *request, struct npuwin_error *err);
+
+/**
+ * npuwin_request_free() - Give a request back; NULL is ignored.
+ * @request: if it is not complete, the domain is aborted, since its peers cannot complete
+ */
+NPUWIN_API void npuwin_request_free(struct npuwin_request *request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NPUWIN_H */
