@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: GPL-2.0
+# npuwin: driver, runtime and tools. 'make' alone lists the targets.
+
+VERSION := 0.1.0
+SOVERSION := 0
+
+PREFIX ?= /usr/local
+KDIR ?= $(shell scripts/kdir)
+NPUWIN_TEST_DATA ?=
+export NPUWIN_TEST_DATA
+
+# release, or a build whose tests look for errors of memory (asan) or order (tsan)
+FLAVOUR ?= release
+out_release := build
+out := $(or $(out_$(FLAVOUR)),build/$(FLAVOUR))
+obj := build/obj/$(FLAVOUR)
+
+# What 'demo' and 'check' build is not what they show.
+quietly := --no-print-directory -s
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
+.PHONY: help demo check check-host check-guest driver lib tools lint bench
+.PHONY: install uninstall clean distclean tests sanitized
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+help:
+	@echo 'make demo         show a MoE dispatch that crosses ranks and is verified'
+	@echo 'make check        run every test: check-host, then check-guest'
+	@echo 'make check-host   unit, conformance and CLI tests; the first two with sanitizers'
+	@echo 'make check-guest  the driver and its tests under a kernel in QEMU'
+	@echo 'make driver       the kernel module, driver/npuwin.ko (KDIR=kernel build tree)'
+	@echo 'make lib          the runtime, build/lib/libnpuwin.so'
+	@echo 'make tools        the command line, build/bin/npuwin'
+	@echo 'make lint         style and static analysis, at zero findings'
+	@echo 'make bench        measure'
+	@echo 'make install      install all but the module (PREFIX=$(PREFIX), DESTDIR=)'
+	@echo 'make uninstall    remove what install put there'
+	@echo 'make clean        remove what was built (distclean: what was fetched, too)'
+
+# --- Compiling -------------------------------------------------------------
+
+CFLAGS ?= -O2 -g
+WARNINGS := -Wall -Wextra -Werror -Wshadow -Wundef -Wvla -Wformat=2 \
+	-Wpointer-arith -Wwrite-strings -Wstrict-prototypes -Wmissing-prototypes \
+	-Wold-style-definition -Wno-unused-parameter -Wno-missing-field-initializers
+
+sanitize_release := -fstack-protector-strong -D_FORTIFY_SOURCE=2
+sanitize_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+sanitize_tsan := -fsanitize=thread -fno-omit-frame-pointer
+
+flags := -std=gnu11 $(WARNINGS) -pthread -D_GNU_SOURCE \
+	-DNPUWIN_VERSION_STRING='"$(VERSION)"' -Iuapi -Ilibruntime -Idriver \
+	$(sanitize_$(FLAVOUR))
+ldflags := -pthread -Wl,-z,now $(sanitize_$(FLAVOUR)) $(LDFLAGS)
+compile = $(CC) $(flags) $(CFLAGS) $(CPPFLAGS) $(cflags) -MMD -MP -c $< -o $@
+
+# Programs find the library beside them, here and where they are installed.
+with_lib = -L$(out)/lib -lnpuwin -Wl,-rpath,'$$ORIGIN/../lib'
+
+$(obj)/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(compile)
+
+-include $(shell find $(obj) -name '*.d' 2>/dev/null)
+
+objects = $(patsubst %.c,$(obj)/%.o,$(wildcard $(1)))
+
+# --- The runtime -----------------------------------------------------------
+
+lib_obj := $(call objects,libruntime/*.c driver/engine.c)
+soname := libnpuwin.so.$(SOVERSION)
+lib_real := $(out)/lib/libnpuwin.so.$(VERSION)
+lib_link := $(out)/lib/libnpuwin.so
+lib_static := $(out)/lib/libnpuwin.a
+
+lib: $(lib_link) $(lib_static)
+
+$(lib_obj): cflags = -fPIC -fvisibility=hidden
+
+$(lib_real): $(lib_obj) libruntime/libnpuwin.map
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,-soname,$(soname) -Wl,--version-script,libruntime/libnpuwin.map \
+		-o $@ $(lib_obj) $(ldflags)
+
+$(lib_link): $(lib_real)
+	ln -sf $(notdir $<) $(out)/lib/$(soname)
+	ln -sf $(soname) $@
+
+$(lib_static): $(lib_obj)
+	@mkdir -p $(@D)
+	rm -f $@
+	$(AR) rcs $@ $^
+
+# --- The tools -------------------------------------------------------------
+
+# Of each program: its objects and the libraries it needs beside libnpuwin.
+programs := npuwin
+npuwin_obj := $(call objects,tools/*.c)
+npuwin_libs := -ljson-c
+
+tools: $(programs:%=$(out)/bin/%)
+
+.SECONDEXPANSION:
+$(programs:%=$(out)/bin/%): $(out)/bin/%: $$(%_obj) $(lib_link)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $($*_obj) $(with_lib) $($*_libs) $(ldflags)
+
+# --- The kernel module -----------------------------------------------------
+
+driver:
+	@test -n '$(KDIR)' || { echo 'no kernel headers: scripts/setup driver'; exit 1; }
+	$(MAKE) -C $(KDIR) M=$(CURDIR)/driver modules
+
+# --- Test programs ---------------------------------------------------------
+
+kselftest := build/kselftest
+tests := $(out)/tests
+unit := $(patsubst selftests/unit/%.c,$(tests)/unit/%,$(wildcard selftests/unit/*.c))
+conformance := $(addprefix $(tests)/,$(if $(wildcard selftests/conformance/*.c),conformance))
+uapi := $(patsubst selftests/uapi/%.c,$(tests)/uapi/%,$(wildcard selftests/uapi/*.c))
+
+tests: $(unit) $(conformance) $(uapi)
+
+# The sanitizers look at what the library does; the uAPI has no library in it.
+sanitized:
+	$(MAKE) $(quietly) FLAVOUR=asan build/asan/.tests
+	$(MAKE) $(quietly) FLAVOUR=tsan build/tsan/.tests
+
+$(out)/.tests: $(unit) $(conformance)
+	touch $@
+
+# lib.mk looks for the tests' settings in a folder beside itself.
+$(kselftest)/lib.mk: scripts/kernel-source
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	cp -r "$$(scripts/kernel-source)"/tools/testing/selftests/* $(@D)
+	ln -s ../../selftests $(@D)/npuwin
+	touch $@
+
+test_obj := $(call objects,selftests/unit/*.c selftests/conformance/*.c selftests/uapi/*.c)
+$(test_obj): cflags = -isystem $(kselftest)
+$(test_obj): | $(kselftest)/lib.mk
+
+$(tests)/unit/%: $(obj)/selftests/unit/%.o $(lib_static)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ -lcmocka $(ldflags)
+
+$(tests)/conformance: $(call objects,selftests/conformance/*.c) $(lib_link)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $(filter %.o,$^) $(with_lib) $(ldflags)
+
+$(tests)/uapi/%: $(obj)/selftests/uapi/%.o
+	@mkdir -p $(@D)
+	$(CC) -o $@ $< $(ldflags)
+
+# --- Checking --------------------------------------------------------------
+
+demo:
+	scripts/setup build
+	$(MAKE) $(quietly) lib tools
+	scripts/demo
+
+check:
+	scripts/setup build driver guest test
+	$(MAKE) $(quietly) lib tools tests sanitized driver
+	scripts/run-tests host guest
+
+check-host:
+	scripts/setup build test
+	$(MAKE) $(quietly) lib tools tests sanitized
+	scripts/run-tests host
+
+check-guest:
+	scripts/setup build driver guest test
+	$(MAKE) $(quietly) lib tools tests driver
+	scripts/run-tests guest
+
+lint:
+	scripts/setup build driver test lint
+	scripts/lint
+
+bench: lib tools
+	scripts/bench
+
+# --- Installing ------------------------------------------------------------
+
+bindir := $(PREFIX)/bin
+libdir := $(PREFIX)/lib
+includedir := $(PREFIX)/include
+mandir := $(PREFIX)/share/man
+srcdir := $(PREFIX)/src/npuwin-$(VERSION)
+# Where udev looks, whatever the prefix.
+udevdir := /lib/udev/rules.d
+
+headers := libruntime/npuwin.h uapi/npuwin_ioctl.h uapi/npuwin_desc.h
+man1 := $(wildcard Documentation/man/*.1)
+man3 := $(wildcard Documentation/man/*.3)
+module_src := $(wildcard driver/*.c driver/*.h driver/Kbuild)
+
+installed := $(programs:%=$(bindir)/%) \
+	$(addprefix $(libdir)/,$(notdir $(lib_real)) $(soname) libnpuwin.so pkgconfig/npuwin.pc) \
+	$(addprefix $(includedir)/,$(notdir $(headers))) \
+	$(addprefix $(mandir)/man1/,$(notdir $(man1))) \
+	$(addprefix $(mandir)/man3/,$(notdir $(man3))) \
+	$(udevdir)/60-npuwin.rules
+
+build/npuwin.pc: libruntime/npuwin.pc.in Makefile
+	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' $< >$@
+
+# Written whenever the prefix may have changed.
+.PHONY: build/npuwin.pc
+
+install: lib tools build/npuwin.pc
+	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig
+	install -m 755 $(programs:%=$(out)/bin/%) $(DESTDIR)$(bindir)
+	install -m 644 $(lib_real) $(DESTDIR)$(libdir)
+	ln -sf $(notdir $(lib_real)) $(DESTDIR)$(libdir)/$(soname)
+	ln -sf $(soname) $(DESTDIR)$(libdir)/libnpuwin.so
+	install -m 644 build/npuwin.pc $(DESTDIR)$(libdir)/pkgconfig
+	install -D -t $(DESTDIR)$(includedir) -m 644 $(headers)
+	$(if $(man1),install -D -t $(DESTDIR)$(mandir)/man1 -m 644 $(man1))
+	$(if $(man3),install -D -t $(DESTDIR)$(mandir)/man3 -m 644 $(man3))
+	install -D -t $(DESTDIR)$(udevdir) -m 644 driver/60-npuwin.rules
+	install -D -t $(DESTDIR)$(srcdir)/driver -m 644 $(module_src)
+	install -D -t $(DESTDIR)$(srcdir)/uapi -m 644 $(wildcard uapi/*.h)
+	sed 's|@VERSION@|$(VERSION)|g' scripts/dkms.conf.in >$(DESTDIR)$(srcdir)/dkms.conf
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(installed))
+	rm -rf $(DESTDIR)$(srcdir)
+
+clean:
+	find build -mindepth 1 -maxdepth 1 ! -name cache -exec rm -rf {} + 2>/dev/null || true
+	find driver \( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
+		-o -name '.*.cmd' -o -name Module.symvers -o -name modules.order \) -delete
+
+distclean: clean
+	rm -rf build
