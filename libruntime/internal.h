@@ -106,6 +106,8 @@ struct npuwin {
  * @regs: by rank: mapped notify registers, NULL where they are not mapped
  * @status: the domain's status page; peers or the kernel write it: read with atomics, and
  *	trust no value
+ * @group: the same for endpoints of one context and one domain: one signal_wait() of any of
+ *	them takes signals of all of them
  * @priv: the provider's
  * @jobs: job.c's state of this rank: its in-order queue of jobs
  */
@@ -118,6 +120,7 @@ struct endpoint {
 	uint8_t **window;
 	int32_t **regs;
 	const struct npuwin_domain_status *status;
+	const void *group;
 	void *priv;
 	struct job_queue *jobs;
 };
@@ -127,7 +130,7 @@ struct endpoint {
  * @ep: whose
  * @rail: enum npuwin_rail
  * @descs: the program, stable until the job is done; the last one has %NPUWIN_DESC_F_CQE
- *	and no other has
+ *	and no other has. @user_data of its descriptors is job.c's
  * @count: descriptors
  * @done: complete; read with job_test()
  * @cqe: valid once done: the only completion of the program: the failing descriptor's, or
@@ -153,12 +156,28 @@ struct job {
 	int event_fd;
 };
 
+/*
+ * The last notify register of every rank is job.c's: it wakes threads that sleep for a queue
+ * which another thread has moved on.
+ */
+#define JOB_KICK_REG	(NPUWIN_NOTIFY_REGS - 1)
+
 int job_queue_create(struct endpoint *ep, struct npuwin_error *err);
-/* Ends what is queued with %NPUWIN_ST_CANCELLED; on return nothing is executed any more. */
+/* Ends what is queued with %NPUWIN_ST_CANCELLED; on return nothing is executed any more, and a
+ * queue that a failure had stopped takes jobs again.
+ */
 void job_queue_flush(struct endpoint *ep);
 void job_queue_destroy(struct endpoint *ep);
 
-/* Start without waiting. On the host rail it goes on by itself. */
+/*
+ * What goes wrong with a job is in its completion, even where it could not be started because
+ * the domain is aborted or not ready (%NPUWIN_ST_ABORTED, or %NPUWIN_ST_PEER with the rank
+ * whose death did it), the queue is stopped (%NPUWIN_ST_CANCELLED) or the device is gone
+ * (%NPUWIN_ST_DEVICE): the job is then done. job_start() and job_run() return errors only for
+ * what no job of the call can be blamed for (-ENOMEM, -EINVAL); then none of them is queued.
+ *
+ * Start without waiting. On the host rail it goes on by itself.
+ */
 int job_start(struct job *job, struct npuwin_error *err);
 /* Start all and wait for all in the caller's time: one system call a job where the engine is
  * the kernel's. Deadlines are in the descriptors.
@@ -197,6 +216,7 @@ struct plans;	/* plan.c: prepared programs and their requests */
  * @heap: symmetric allocator over the user's part of the window
  * @plans: prepared programs
  * @seq: collective calls started since the last commit
+ * @generation: domain.c's: reset that this rank has cleaned its window for
  */
 struct npuwin_domain {
 	struct npuwin *ctx;
@@ -206,10 +226,13 @@ struct npuwin_domain {
 	struct heap *heap;
 	struct plans *plans;
 	uint32_t seq;
+	uint32_t generation;
 };
 
 /* Hooks of the upper layer that domain.c calls. */
-/* After the first commit of a membership: buffers and plans come to exist. */
+/* After the first commit of a membership: buffers and plans come to exist. The window is
+ * zeroed already, and peers may be writing to it: nothing may be cleared here.
+ */
 int collective_init(struct npuwin_domain *domain, struct npuwin_error *err);
 /* Between reset and commit: end requests with -ECANCELED, zero the handshake part and every
  * signal's cells in the own window, restart @seq.
