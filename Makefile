@@ -198,7 +198,7 @@ udevdir := /lib/udev/rules.d
 headers := libruntime/npuwin.h uapi/npuwin_ioctl.h uapi/npuwin_desc.h
 man1 := $(wildcard Documentation/man/*.1)
 man3 := $(wildcard Documentation/man/*.3)
-module_src := $(wildcard driver/*.c driver/*.h driver/Kbuild)
+module_src := $(filter-out %.mod.c,$(wildcard driver/*.c driver/*.h driver/Kbuild))
 
 installed := $(programs:%=$(bindir)/%) \
 	$(addprefix $(libdir)/,$(notdir $(lib_real)) $(soname) libnpuwin.so pkgconfig/npuwin.pc) \
@@ -227,6 +227,7 @@ install: lib tools build/npuwin.pc
 	install -D -t $(DESTDIR)$(srcdir)/driver -m 644 $(module_src)
 	install -D -t $(DESTDIR)$(srcdir)/uapi -m 644 $(wildcard uapi/*.h)
 	sed 's|@VERSION@|$(VERSION)|g' scripts/dkms.conf.in >$(DESTDIR)$(srcdir)/dkms.conf
+	$(if $(DESTDIR),,ldconfig || true)
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(installed))
