@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What became of a program, in an errno and a sentence.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "collective.h"
+
+const char *collective_name(uint32_t kind)
+{
+	switch (kind) {
+	case COLLECTIVE_BARRIER:
+		return "barrier";
+	case COLLECTIVE_A2AV:
+		return "all_to_all_v";
+	default:
+		return "an unknown collective";
+	}
+}
+
+int outcome_ok(const struct npuwin_domain *domain, struct npuwin_error *err)
+{
+	if (err) {
+		err->code = 0;
+		err->rank = domain->ep->rank;
+		err->peer = NPUWIN_NOBODY;
+		err->text[0] = '\0';
+	}
+	return 0;
+}
+
+void outcome_abort(const struct npuwin_domain *domain, int code)
+{
+	domain->ctx->ops->abort(domain->ep, -code);
+}
+
+static const char *rank_state(const struct npuwin_domain *domain, uint32_t rank)
+{
+	const struct endpoint *ep = domain->ep;
+
+	if (rank >= ep->nranks)
+		return "is gone";
+	switch (__atomic_load_n(&ep->status->rank[rank].state, __ATOMIC_RELAXED)) {
+	case NPUWIN_RANK_DEAD:
+		return "is dead";
+	case NPUWIN_RANK_LEFT:
+		return "has left";
+	default:
+		return "is gone";
+	}
+}
+
+static int outcome_peer(const struct npuwin_domain *domain, const char *what, uint32_t peer,
+			struct npuwin_error *err)
+{
+	if (peer == NPUWIN_NO_RANK)
+		return npuwin_fail(err, -EPIPE, domain->ep->rank, NPUWIN_NOBODY,
+				   "%s: a rank of the domain is gone", what);
+	return npuwin_fail(err, -EPIPE, domain->ep->rank, (int32_t)peer, "%s: rank %u %s", what,
+			   peer, rank_state(domain, peer));
+}
+
+/* A death that aborted the domain is the rank's that died, whoever noticed it first. */
+static int outcome_aborted(const struct npuwin_domain *domain, const char *what,
+			   struct npuwin_error *err)
+{
+	const struct npuwin_domain_status *status = domain->ep->status;
+	uint32_t rank = __atomic_load_n(&status->abort_rank, __ATOMIC_RELAXED);
+	int error = __atomic_load_n(&status->abort_error, __ATOMIC_RELAXED);
+	const char *name = strerrorname_np(error), *text = strerrordesc_np(error);
+
+	if (__atomic_load_n(&status->state, __ATOMIC_ACQUIRE) != NPUWIN_DOMAIN_ABORTED ||
+	    rank >= domain->ep->nranks)
+		return npuwin_fail(err, -ECANCELED, domain->ep->rank, NPUWIN_NOBODY,
+				   "%s: the domain was aborted or is being reset", what);
+	if (__atomic_load_n(&status->rank[rank].state, __ATOMIC_RELAXED) == NPUWIN_RANK_DEAD)
+		return outcome_peer(domain, what, rank, err);
+	return npuwin_fail(err, -ECANCELED, domain->ep->rank, (int32_t)rank,
+			   "%s: rank %u has aborted the domain: %s (%s)", what, rank,
+			   name ? name : "error", text ? text : "unknown");
+}
+
+int outcome_domain(const struct npuwin_domain *domain, const char *what,
+		   struct npuwin_error *err)
+{
+	if (__atomic_load_n(&domain->ep->status->state, __ATOMIC_ACQUIRE) == NPUWIN_DOMAIN_READY)
+		return 0;
+	return outcome_aborted(domain, what, err);
+}
+
+int outcome_status(const struct npuwin_domain *domain, const char *what,
+		   const struct npuwin_cqe *cqe, struct npuwin_error *err)
+{
+	uint32_t rank = domain->ep->rank;
+
+	switch (cqe->status) {
+	case NPUWIN_ST_PEER:
+		return outcome_peer(domain, what, cqe->rank, err);
+	case NPUWIN_ST_ABORTED:
+		return outcome_aborted(domain, what, err);
+	case NPUWIN_ST_CANCELLED:
+		if (outcome_domain(domain, what, err))
+			return outcome_aborted(domain, what, err);
+		return npuwin_fail(err, -ECANCELED, rank, NPUWIN_NOBODY,
+				   "%s: was not executed, because an earlier call of this rank failed",
+				   what);
+	case NPUWIN_ST_DEVICE:
+		return npuwin_fail(err, -ENODEV, rank, NPUWIN_NOBODY,
+				   "%s: the device is gone or has failed", what);
+	default:
+		return npuwin_fail(err, -EIO, rank, NPUWIN_NOBODY,
+				   "%s: the engine refused descriptor %" PRIu64 " with status %u",
+				   what, (uint64_t)cqe->seq, cqe->status);
+	}
+}
+
+static int outcome_timeout(const struct npuwin_request *request, const char *what,
+			   struct npuwin_error *err)
+{
+	const struct npuwin_cqe *cqe = &request->job.cqe;
+	const struct endpoint *ep = request->domain->ep;
+
+	if (cqe->seq < handshake_count(ep->nranks))
+		return npuwin_fail(err, -ETIMEDOUT, ep->rank, (int32_t)cqe->cell,
+				   "%s: deadline: rank %u has not entered the call: its credit is %d, expected %d",
+				   what, cqe->cell, cqe->value, 1);
+	return npuwin_fail(err, -ETIMEDOUT, ep->rank, (int32_t)cqe->cell,
+			   "%s: deadline: rank %u has entered the call but not delivered: signal[%u] is %d, expected %d",
+			   what, cqe->cell, cqe->cell, cqe->value, 1);
+}
+
+static int outcome_mismatch(const struct npuwin_request *request, const char *what,
+			    struct npuwin_error *err)
+{
+	const struct npuwin_cqe *cqe = &request->job.cqe;
+	const struct endpoint *ep = request->domain->ep;
+	struct signature peer;
+	uint64_t slot;
+
+	if (cqe->cell >= ep->nranks)
+		return outcome_status(request->domain, what, cqe, err);
+	slot = handshake_slot(ep->nranks, request->signature.seq, cqe->cell);
+	/* Peers can write the slot while it is read, so what counts is the copy. */
+	memcpy(&peer, ep->window[ep->rank] + slot, sizeof(peer));
+	if (peer.crc != (uint32_t)cqe->value)
+		return npuwin_fail(err, -EPROTO, ep->rank, (int32_t)cqe->cell,
+				   "%s: rank %u and rank %u have not made the same call; later calls have overwritten what differs",
+				   what, ep->rank, cqe->cell);
+	return signature_explain(&request->signature, ep->rank, &peer, cqe->cell, err);
+}
+
+int outcome_request(const struct npuwin_request *request, struct npuwin_error *err)
+{
+	const char *what = collective_name(request->plan->kind);
+
+	switch (request->job.cqe.status) {
+	case NPUWIN_ST_OK:
+		return outcome_ok(request->domain, err);
+	case NPUWIN_ST_TIMEOUT:
+		return outcome_timeout(request, what, err);
+	case NPUWIN_ST_MISMATCH:
+		return outcome_mismatch(request, what, err);
+	default:
+		return outcome_status(request->domain, what, &request->job.cqe, err);
+	}
+}

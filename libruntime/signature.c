@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Signatures: whether ranks are about to do the same, and if not, what differs.
+ */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "collective.h"
+
+uint32_t signature_crc(uint32_t crc, const void *data, size_t size)
+{
+	/* The remainders of the sixteen values of four bits. */
+	static const uint32_t nibble[16] = {
+		0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
+		0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
+		0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
+	};
+	const uint8_t *byte = data;
+
+	crc = ~crc;
+	while (size--) {
+		crc ^= *byte++;
+		crc = (crc >> 4) ^ nibble[crc & 15];
+		crc = (crc >> 4) ^ nibble[crc & 15];
+	}
+	return ~crc;
+}
+
+void signature_seal(struct signature *signature)
+{
+	signature->crc = signature_crc(0, &signature->version,
+				       sizeof(*signature) - offsetof(struct signature, version));
+}
+
+static void say_number(char *text, size_t size, uint64_t value)
+{
+	snprintf(text, size, "%" PRIu64, value);
+}
+
+static void say_digest(char *text, size_t size, uint64_t value)
+{
+	snprintf(text, size, "digest %08" PRIx64, value);
+}
+
+static void say_kind(char *text, size_t size, uint64_t value)
+{
+	snprintf(text, size, "%s", collective_name((uint32_t)value));
+}
+
+static void say_mode(char *text, size_t size, uint64_t value)
+{
+	if (value == NPUWIN_MODE_BLOCK)
+		snprintf(text, size, "block");
+	else if (value == NPUWIN_MODE_ROWS)
+		snprintf(text, size, "rows");
+	else
+		say_number(text, size, value);
+}
+
+static void say_dtype(char *text, size_t size, uint64_t value)
+{
+	const char *name = npuwin_dtype_name((uint32_t)value);
+
+	if (name)
+		snprintf(text, size, "%s", name);
+	else
+		say_number(text, size, value);
+}
+
+/**
+ * struct field - A field of a signature.
+ * @name: in a sentence
+ * @offset: where
+ * @size: bytes: 1, 4 or 8
+ * @say: how its value reads
+ */
+struct field {
+	const char *name;
+	size_t offset;
+	size_t size;
+	void (*say)(char *text, size_t size, uint64_t value);
+};
+
+#define FIELD(name, member, say) \
+	{ name, offsetof(struct signature, member), \
+	  sizeof(((struct signature *)NULL)->member), say }
+
+/* From what explains most to what follows from it. */
+static const struct field fields[] = {
+	FIELD("the runtime's version of signatures", version, say_number),
+	FIELD("the collective", kind, say_kind),
+	FIELD("the number of the call", seq, say_number),
+	FIELD("the number of buffers allocated", allocs, say_number),
+	FIELD("the sequence of buffer allocations", alloc_digest, say_digest),
+	FIELD("MAX_RECV", max_recv, say_number),
+	FIELD("dtype", dtype, say_dtype),
+	FIELD("SIZE: number of dimensions of target", ndim, say_number),
+	FIELD("SIZE: bytes of a row", row_bytes, say_number),
+	FIELD("SIZE: shape of a row", shape, say_digest),
+	FIELD("mode", mode, say_mode),
+	FIELD("offset of target in the window", target, say_number),
+	FIELD("offset of signal in the window", signal, say_number),
+	FIELD("offset of recv_counts in the window", recv_counts, say_number),
+};
+
+static uint64_t field_get(const struct signature *signature, const struct field *field)
+{
+	const uint8_t *p = (const uint8_t *)signature + field->offset;
+
+	switch (field->size) {
+	case 1:
+		return *p;
+	case 4:
+		return *(const uint32_t *)p;
+	default:
+		return *(const uint64_t *)p;
+	}
+}
+
+int signature_explain(const struct signature *own, uint32_t rank, const struct signature *peer,
+		      uint32_t peer_rank, struct npuwin_error *err)
+{
+	/* Both sides say the same sentence: the lower rank comes first. */
+	bool own_first = rank < peer_rank;
+	const struct signature *a = own_first ? own : peer, *b = own_first ? peer : own;
+	const char *what = collective_name(own->kind);
+	char text_a[32], text_b[32];
+	size_t i;
+
+	for (i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		if (field_get(a, &fields[i]) == field_get(b, &fields[i]))
+			continue;
+		fields[i].say(text_a, sizeof(text_a), field_get(a, &fields[i]));
+		fields[i].say(text_b, sizeof(text_b), field_get(b, &fields[i]));
+		return npuwin_fail(err, -EPROTO, rank, peer_rank,
+				   "%s: %s differs: rank %u has %s, rank %u has %s", what,
+				   fields[i].name, own_first ? rank : peer_rank, text_a,
+				   own_first ? peer_rank : rank, text_b);
+	}
+	return npuwin_fail(err, -EPROTO, rank, peer_rank,
+			   "%s: rank %u and rank %u have not made the same call", what,
+			   own_first ? rank : peer_rank, own_first ? peer_rank : rank);
+}
