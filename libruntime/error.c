@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/* Errors, time and the version: what every other part uses. */
+/* Errors, time, threads and the version: what every other part uses. */
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +46,18 @@ int64_t npuwin_deadline_ms(int64_t ms)
 	if (ms < 0 || ms > (NPUWIN_NO_DEADLINE - now) / NSEC_PER_MSEC)
 		return NPUWIN_NO_DEADLINE;
 	return now + ms * NSEC_PER_MSEC;
+}
+
+int npuwin_thread(pthread_t *thread, void *(*run)(void *arg), void *arg)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(thread, NULL, run, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -rc;
 }
 
 const char *npuwin_version(void)

@@ -197,6 +197,8 @@ int npuwin_fail(struct npuwin_error *err, int code, int32_t rank, int32_t peer,
 		const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* Current CLOCK_MONOTONIC time. */
 int64_t npuwin_now(void);
+/* Start a thread of the library's own: the program's signals do not go to it. 0 or -errno. */
+int npuwin_thread(pthread_t *thread, void *(*run)(void *arg), void *arg);
 
 /*
  * The runtime's own part at the start of every window: cells and slots that the handshake
