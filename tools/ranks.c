@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Who runs what: the first thread only watches (signals, progress, ends of processes); one
+ * more thread makes the domain and drives the ranks or starts a thread for each; or each
+ * rank is a process. What ranks tell is in memory that all of them share, so that the three
+ * forms end in one report.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "run.h"
+
+/* How long ranks may take to tell why they failed, once one did. */
+#define GRACE_NS	2000000000ULL
+
+const char *const run_rails[] = {
+	[NPUWIN_RAIL_HOST] = "host",
+	[NPUWIN_RAIL_DIRECT] = "direct",
+	NULL
+};
+
+const char *const run_modes[] = {
+	[NPUWIN_MODE_BLOCK] = "block",
+	[NPUWIN_MODE_ROWS] = "rows",
+	NULL
+};
+
+const char *const run_forms[] = {
+	[FORM_THREADS] = "threads",
+	[FORM_PROCESSES] = "processes",
+	[FORM_GROUP] = "group",
+};
+
+static sigset_t watched_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGCHLD);
+	return set;
+}
+
+void ranks_block_signals(void)
+{
+	sigset_t set = watched_signals();
+
+	signal(SIGCHLD, SIG_DFL);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+static void die_of(int signo)
+{
+	sigset_t set;
+
+	signal(signo, SIG_DFL);
+	sigemptyset(&set);
+	sigaddset(&set, signo);
+	raise(signo);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	_exit(128 + signo);
+}
+
+void ranks_interrupted(const struct program *prog)
+{
+	sigset_t set = watched_signals();
+	const struct timespec now = { 0 };
+	int signo;
+
+	sigdelset(&set, SIGCHLD);
+	signo = sigtimedwait(&set, NULL, &now);
+	if (signo > 0) {
+		prog->interrupted(prog->job);
+		die_of(signo);
+	}
+}
+
+struct rank_thread {
+	pthread_t thread;
+	struct run *run;
+	struct npuwin_domain *domain;
+	uint32_t id;
+};
+
+static void *thread_main(void *arg)
+{
+	struct rank_thread *t = arg;
+
+	rank_main(t->run, t->id, t->domain);
+	return NULL;
+}
+
+static void drive_threads(struct run *run, struct npuwin_domain **domains)
+{
+	uint32_t n = (uint32_t)run->prog->args->ranks, started = 0;
+	struct rank_thread *threads = calloc(n, sizeof(*threads));
+	int rc;
+
+	if (!threads) {
+		fail_run(run, -ENOMEM, "cannot start the ranks");
+		return;
+	}
+	for (; started < n; started++) {
+		struct rank_thread *t = &threads[started];
+
+		t->run = run;
+		t->domain = domains[started];
+		t->id = started;
+		rc = pthread_create(&t->thread, NULL, thread_main, t);
+		if (rc) {
+			fail_run(run, -rc, "cannot start a thread for each rank");
+			npuwin_domain_abort(domains[0], rc);
+			break;
+		}
+	}
+	while (started)
+		pthread_join(threads[--started].thread, NULL);
+	free(threads);
+}
+
+static void tell_provider(struct run_shared *sh, const struct npuwin *ctx)
+{
+	snprintf(sh->reason, sizeof(sh->reason), "%s", npuwin_provider_reason(ctx));
+	snprintf(sh->provider, sizeof(sh->provider), "%s", npuwin_provider_name(ctx));
+}
+
+static void drive(struct run *run)
+{
+	const struct program *prog = run->prog;
+	uint32_t n = (uint32_t)prog->args->ranks;
+	const struct npuwin_domain_attr attr = {
+		.nranks = n,
+		.window_size = prog->window_size,
+		.device = -1,
+		.deadline_ns = run_deadline(prog),
+	};
+	struct npuwin_error err = { .rank = NPUWIN_NOBODY };
+	struct npuwin_domain **domains;
+	struct npuwin *ctx;
+
+	if (npuwin_open(prog->args->provider, &ctx, &err)) {
+		record_failure(run->shared, n, &err);
+		return;
+	}
+	tell_provider(run->shared, ctx);
+	domains = calloc(n, sizeof(struct npuwin_domain *));
+	if (!domains) {
+		fail_run(run, -ENOMEM, "cannot start the ranks");
+	} else if (npuwin_domain_create_local(ctx, &attr, domains, &err)) {
+		record_failure(run->shared, n, &err);
+	} else {
+		if (prog->args->form == FORM_GROUP)
+			drive_group(run, domains);
+		else
+			drive_threads(run, domains);
+		for (uint32_t r = 0; r < n; r++)
+			npuwin_domain_leave(domains[r]);
+	}
+	free(domains);
+	npuwin_close(ctx);
+}
+
+static void *drive_main(void *arg)
+{
+	struct run *run = arg;
+
+	drive(run);
+	eventfd_write(run->done, 1);
+	return NULL;
+}
+
+static int process_main(struct run *run, uint32_t id)
+{
+	const struct program *prog = run->prog;
+	const struct npuwin_domain_attr attr = {
+		.name = run->name,
+		.nranks = (uint32_t)prog->args->ranks,
+		.rank = id,
+		.window_size = prog->window_size,
+		.device = -1,
+		.deadline_ns = run_deadline(prog),
+	};
+	struct npuwin_error err = { .rank = NPUWIN_NOBODY };
+	struct npuwin_domain *domain;
+	struct npuwin *ctx;
+	int rc;
+
+	rc = npuwin_open(prog->args->provider, &ctx, &err);
+	if (rc) {
+		record_failure(run->shared, id, &err);
+		return rc;
+	}
+	if (!id)
+		tell_provider(run->shared, ctx);
+	rc = npuwin_domain_join(ctx, &attr, &domain, &err);
+	if (rc) {
+		record_failure(run->shared, id, &err);
+	} else {
+		rc = rank_main(run, id, domain);
+		npuwin_domain_leave(domain);
+	}
+	npuwin_close(ctx);
+	return rc;
+}
+
+static void child(struct run *run, uint32_t id)
+{
+	char title[16];
+	sigset_t set;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != run->parent)
+		_exit(CLI_FAILED);
+	snprintf(title, sizeof(title), "npuwin-rank%u", id);
+	prctl(PR_SET_NAME, title);
+
+	/* A terminal's SIGINT and SIGHUP are for who watches; SIGTERM may be for a rank. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	_exit(process_main(run, id) ? CLI_FAILED : CLI_OK);
+}
+
+static void kill_processes(struct run *run)
+{
+	run->killed = true;
+	for (uint32_t r = 0; r < run->prog->args->ranks; r++)
+		if (run->pids[r] > 0)
+			kill(run->pids[r], SIGKILL);
+}
+
+static void start_processes(struct run *run)
+{
+	for (uint32_t r = 0; r < run->prog->args->ranks; r++) {
+		pid_t pid = fork();
+
+		if (!pid)
+			child(run, r);
+		if (pid < 0) {
+			fail_run(run, -errno, "cannot start a process for each rank");
+			kill_processes(run);
+			return;
+		}
+		run->pids[r] = pid;
+		run->alive++;
+	}
+}
+
+static void note_end_of_process(struct run *run, uint32_t r, int status)
+{
+	struct npuwin_error err = { .rank = (int32_t)r, .peer = NPUWIN_NOBODY };
+	pid_t pid = run->pids[r];
+
+	run->pids[r] = 0;
+	run->alive--;
+	if (run->killed || run->shared->rank[r].failed)
+		return;
+	if (WIFSIGNALED(status))
+		snprintf(err.text, sizeof(err.text), "its process %d was killed by signal %d (%s)",
+			 (int)pid, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status))
+		snprintf(err.text, sizeof(err.text), "its process %d ended with exit code %d",
+			 (int)pid, WEXITSTATUS(status));
+	else
+		return;
+	err.code = -ESRCH;
+	record_failure(run->shared, r, &err);
+}
+
+static void reap_processes(struct run *run, int flags)
+{
+	int status;
+
+	for (uint32_t r = 0; r < run->prog->args->ranks; r++)
+		if (run->pids[r] > 0 && waitpid(run->pids[r], &status, flags) == run->pids[r])
+			note_end_of_process(run, r, status);
+}
+
+static void show_progress(const struct run *run, uint64_t seconds)
+{
+	const struct run_args *args = run->prog->args;
+	uint64_t least = UINT64_MAX;
+
+	for (uint32_t r = 0; r < args->ranks; r++)
+		if (run->shared->rank[r].iterations < least)
+			least = run->shared->rank[r].iterations;
+	fprintf(stderr, "npuwin %s: %llu s, %llu of %llu iterations done by all ranks\n",
+		cli_command(), (unsigned long long)seconds, (unsigned long long)least,
+		(unsigned long long)args->iterations);
+}
+
+static void interrupt(struct run *run, int signo)
+{
+	if (run->pids) {
+		kill_processes(run);
+		reap_processes(run, 0);
+	}
+	run->prog->interrupted(run->prog->job);
+	die_of(signo);
+}
+
+/* Until every rank has ended. */
+static void watch(struct run *run, int signals)
+{
+	struct pollfd fds[2] = {
+		{ .fd = signals, .events = POLLIN },
+		{ .fd = run->pids ? -1 : run->done, .events = POLLIN },
+	};
+	uint64_t begun = now_ns(), failed = 0, shown = 0;
+	struct signalfd_siginfo info;
+
+	for (;;) {
+		uint64_t now, seconds;
+
+		if (run->pids) {
+			reap_processes(run, WNOHANG);
+			if (!run->alive)
+				return;
+		}
+		poll(fds, 2, 200);
+		if ((fds[0].revents & POLLIN) && read(signals, &info, sizeof(info)) > 0 &&
+		    info.ssi_signo != SIGCHLD)
+			interrupt(run, (int)info.ssi_signo);
+		if (fds[1].revents & POLLIN)
+			return;
+
+		now = now_ns();
+		if (run->pids && run->shared->failures && !run->killed) {
+			if (!failed)
+				failed = now;
+			else if (now - failed > GRACE_NS)
+				kill_processes(run);
+		}
+		seconds = (now - begun) / 1000000000;
+		if (seconds > shown && (seconds <= 5 || seconds % 5 == 0) &&
+		    !run->prog->args->quiet) {
+			show_progress(run, seconds);
+			shown = seconds;
+		}
+	}
+}
+
+/* The failure that explains the others: not that of a rank that only lost a peer. */
+static int explain_failure(const struct run *run)
+{
+	uint32_t n = (uint32_t)run->prog->args->ranks;
+	const struct rank_shared *cause = NULL;
+	uint64_t least = UINT64_MAX;
+	uint32_t slot = 0;
+
+	for (uint32_t r = 0; r <= n; r++) {
+		const struct rank_shared *rs = &run->shared->rank[r];
+		uint64_t order = rs->failed;
+
+		if (!order)
+			continue;
+		if (rs->err.code == -EPIPE || rs->err.code == -ECANCELED)
+			order += UINT32_MAX;
+		if (order < least) {
+			least = order;
+			cause = rs;
+			slot = r;
+		}
+	}
+	if (!cause)
+		return 0;
+	if (slot < n)
+		return complain(CLI_FAILED, "rank %u: %s", slot, cause->err.text);
+	return complain(CLI_FAILED, "%s", cause->err.text);
+}
+
+static void make_report(const struct run *run, struct run_report *report)
+{
+	const struct run_args *args = run->prog->args;
+	const struct run_shared *sh = run->shared;
+	uint32_t last = run->prog->ncalls - 1;
+
+	memset(report, 0, sizeof(*report));
+	memcpy(report->provider, sh->provider, sizeof(report->provider));
+	memcpy(report->reason, sh->reason, sizeof(report->reason));
+	for (uint32_t r = 0; r < args->ranks; r++) {
+		for (uint32_t c = 0; c <= last; c++)
+			report->bytes[c] += sh->rank[r].bytes[c];
+		if (sh->rank[r].mismatch[0] && !report->mismatch[0])
+			snprintf(report->mismatch, sizeof(report->mismatch), "rank %u: %s", r,
+				 sh->rank[r].mismatch);
+	}
+	for (uint64_t it = 0; it < args->iterations; it++) {
+		const struct times *t = &sh->times[it];
+		double all = (double)(t->end[last] - t->start[0]) / 1e9;
+
+		report->seconds += all / (double)args->iterations;
+		if (!it || all < report->best)
+			report->best = all;
+		for (uint32_t c = 0; c <= last; c++)
+			report->call_seconds[c] += (double)(t->end[c] - t->start[c]) / 1e9 /
+						   (double)args->iterations;
+	}
+}
+
+static void *shared_memory(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static int run_forms_start(struct run *run, pthread_t *driver)
+{
+	uint64_t salt;
+	int rc;
+
+	if (run->prog->args->form != FORM_PROCESSES) {
+		run->done = eventfd(0, EFD_CLOEXEC);
+		if (run->done < 0)
+			return -errno;
+		rc = pthread_create(driver, NULL, drive_main, run);
+		if (rc)
+			close(run->done);
+		return -rc;
+	}
+	run->pids = calloc(run->prog->args->ranks, sizeof(*run->pids));
+	if (!run->pids)
+		return -ENOMEM;
+	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
+		return -EIO;
+	run->parent = getpid();
+	snprintf(run->name, sizeof(run->name), "npuwin-cli-%d-%016llx", (int)run->parent,
+		 (unsigned long long)salt);
+	start_processes(run);
+	return 0;
+}
+
+int ranks_run(const struct program *prog, struct run_report *report)
+{
+	size_t ranks_len = sizeof(struct run_shared) +
+			   (prog->args->ranks + 1) * sizeof(struct rank_shared);
+	size_t times_len = prog->args->iterations * sizeof(struct times);
+	sigset_t set = watched_signals();
+	struct run run = { .prog = prog, .done = -1 };
+	struct times *times = shared_memory(times_len);
+	pthread_t driver;
+	int signals, rc;
+
+	run.shared = shared_memory(ranks_len);
+	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (!times || !run.shared || signals < 0) {
+		rc = complain(CLI_FAILED, "cannot start the ranks: %s", strerror(errno));
+		goto out;
+	}
+	run.shared->times = times;
+
+	rc = run_forms_start(&run, &driver);
+	if (rc) {
+		rc = complain(CLI_FAILED, "cannot start the ranks: %s", strerror(-rc));
+		goto out;
+	}
+	watch(&run, signals);
+	if (!run.pids) {
+		pthread_join(driver, NULL);
+		close(run.done);
+	}
+	rc = explain_failure(&run);
+	if (!rc)
+		make_report(&run, report);
+out:
+	free(run.pids);
+	if (signals >= 0)
+		close(signals);
+	if (run.shared)
+		munmap(run.shared, ranks_len);
+	if (times)
+		munmap(times, times_len);
+	return rc;
+}

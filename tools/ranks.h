@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Running a program of collective calls on N ranks: as threads or processes of this host,
+ * or driven by one thread.
+ */
+#ifndef NPUWIN_RANKS_H
+#define NPUWIN_RANKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli.h"
+#include "npuwin.h"
+#include "npuwin_desc.h"
+
+#define RANKS_MAX_CALLS		2
+#define RANKS_MAX_ITERATIONS	10000000
+#define RANKS_DEFAULT_TIMEOUT	120.0
+
+enum run_form {
+	FORM_THREADS,
+	FORM_PROCESSES,
+	FORM_GROUP,
+};
+
+/**
+ * struct run_args - The options that every command with ranks has.
+ * @rail: enum npuwin_rail
+ * @mode: enum npuwin_mode
+ * @form: enum run_form, -1 until it is known
+ */
+struct run_args {
+	uint64_t ranks;
+	uint64_t iterations;
+	double timeout;
+	const char *provider;
+	int rail;
+	int mode;
+	int form;
+	bool json;
+	bool quiet;
+};
+
+#define RUN_ARGS_INIT							\
+	{ .iterations = 1, .timeout = RANKS_DEFAULT_TIMEOUT, .form = -1 }
+
+/* Names, by @rail, @mode and @form of struct run_args. */
+extern const char *const run_rails[];
+extern const char *const run_modes[];
+extern const char *const run_forms[];
+
+/* Entries of a table of options. @a is a struct run_args of static storage. */
+#define RUN_OPTS(a)							\
+	{ "mode", "block|rows", "what crosses of a block: all of it (default), or only\n" \
+	  "the counted rows", OPT_CHOICE, &(a).mode, 0, 0, run_modes },	\
+	{ "rail", "host|direct", "who moves the bytes: the engine (default), or the calling\n" \
+	  "core", OPT_CHOICE, &(a).rail, 0, 0, run_rails },		\
+	{ "provider", "shm|dev", "software NPUs in memory, or the driver; by default the\n" \
+	  "driver where it is usable", OPT_STRING, &(a).provider },	\
+	{ "threads", NULL, "ranks are threads of this process (default)", OPT_SET, \
+	  &(a).form, FORM_THREADS },					\
+	{ "processes", NULL, "ranks are processes", OPT_SET, &(a).form, FORM_PROCESSES }, \
+	{ "group", NULL, "one thread drives all ranks", OPT_SET, &(a).form, FORM_GROUP }, \
+	{ "iterations", "K", "do it K times and verify each (default 1)", OPT_UINT, \
+	  &(a).iterations, 1, RANKS_MAX_ITERATIONS },			\
+	{ "timeout", "SECONDS", "how long a rank waits for the others (default 120)", \
+	  OPT_SECONDS, &(a).timeout },					\
+	{ "json", NULL, "print JSON", OPT_FLAG, &(a).json },		\
+	{ "quiet", NULL, "no lines on progress, no summary", OPT_FLAG, &(a).quiet }
+
+struct rank;
+
+/**
+ * struct program - What every rank does: set up, then in each iteration fill, call, check.
+ * @args: how it runs
+ * @ncalls: calls of all_to_all_v in an iteration, in the order of struct rank.op
+ * @window_size: bytes of window that @setup allocates from
+ * @setup: allocate, fill in struct rank.op; returns 0 or a negative errno with struct
+ *	rank.err filled
+ * @fill: local; before the calls of an iteration
+ * @check: local; after them; says what is wrong by rank_mismatch()
+ * @interrupted: remove files; the process is about to die of a signal
+ * @job: the program's own
+ */
+struct program {
+	const struct run_args *args;
+	uint32_t ncalls;
+	uint64_t window_size;
+	int (*setup)(struct rank *rk);
+	void (*fill)(struct rank *rk, uint64_t iteration);
+	void (*check)(struct rank *rk, uint64_t iteration);
+	void (*interrupted)(void *job);
+	void *job;
+};
+
+/** struct rank - One rank of a program that runs. */
+struct rank {
+	const struct program *prog;
+	struct run_shared *shared;
+	uint32_t id;
+	struct npuwin_domain *domain;
+	struct npuwin_a2av op[RANKS_MAX_CALLS];
+	struct npuwin_a2av_result result[RANKS_MAX_CALLS];
+	struct npuwin_clamp *clamps;
+	uint8_t *scratch;
+	struct npuwin_error err;
+};
+
+/**
+ * struct run_report - How a program ran.
+ * @provider: name
+ * @reason: why that one
+ * @mismatch: first thing that a check found wrong, or empty
+ * @seconds: of an iteration, the mean: from the first rank's start to the last one's end
+ * @best: of the fastest iteration
+ * @call_seconds: the same mean of each call
+ * @bytes: bytes of rows that all ranks wrote in an iteration, by call
+ */
+struct run_report {
+	char provider[16];
+	char reason[256];
+	char mismatch[320];
+	double seconds;
+	double best;
+	double call_seconds[RANKS_MAX_CALLS];
+	uint64_t bytes[RANKS_MAX_CALLS];
+};
+
+/** ranks_block_signals() - From here on only ranks_run() and ranks_interrupted() look. */
+void ranks_block_signals(void);
+
+/** ranks_interrupted() - Where a signal asks to end: call @prog->interrupted and die of it. */
+void ranks_interrupted(const struct program *prog);
+
+/**
+ * ranks_run() - Run a program on all its ranks.
+ *
+ * Return: 0 (see @report->mismatch), or CLI_FAILED after a complaint.
+ */
+int ranks_run(const struct program *prog, struct run_report *report);
+
+/** rank_mismatch() - In a check: what arrived is wrong. Only a rank's first is kept. */
+void rank_mismatch(struct rank *rk, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif /* NPUWIN_RANKS_H */
