@@ -14,11 +14,10 @@
 #include "outfile.h"
 #include "ranks.h"
 
-static struct run_args args = RUN_ARGS_INIT;
 static const char *input_path, *counts_path, *output_path, *recv_counts_path;
 
 static const struct opt opts[] = {
-	{ "ranks", "N", "number of ranks", OPT_UINT, &args.ranks, 1, NPUWIN_MAX_RANKS },
+	{ "ranks", "N", "number of ranks", OPT_UINT, &run_args.ranks, 1, NPUWIN_MAX_RANKS },
 	{ "input", "IN.npy", "[N, N*MAX_RECV, SIZE...]: what each rank sends; block d of\n"
 	  "MAX_RECV rows is for rank d", OPT_STRING, &input_path },
 	{ "counts", "C.npy", "[N, N] or [N, N, 1], int32 or int64: C[s, d] rows of block d\n"
@@ -27,8 +26,7 @@ static const struct opt opts[] = {
 	  "counted rows", OPT_STRING, &output_path },
 	{ "recv-counts", "R.npy", "written: [N, N] int32: rank r got R[r, s] rows from rank s",
 	  OPT_STRING, &recv_counts_path },
-	RUN_OPTS(args),
-	{ NULL },
+	{ NULL }
 };
 
 enum { OUT, RECV, NFILES };
@@ -115,8 +113,8 @@ static void check_block(struct rank *rk, uint32_t src, const uint8_t *got, uint3
 		return;
 	while (got[at] == sent[at])
 		at++;
-	rank_mismatch(rk, "row %llu from rank %u arrived with other bytes than were sent, from "
-		      "byte %llu on", (unsigned long long)(at / l->row_bytes), src,
+	rank_mismatch(rk, "row %llu from rank %u arrived with other bytes than were sent, from byte %llu on",
+		      (unsigned long long)(at / l->row_bytes), src,
 		      (unsigned long long)(at % l->row_bytes));
 }
 
@@ -160,7 +158,7 @@ static int check_arguments(int argc, char **argv)
 		const char *name;
 		bool given;
 	} needed[] = {
-		{ "ranks", args.ranks },
+		{ "ranks", run_args.ranks },
 		{ "input", input_path },
 		{ "counts", counts_path },
 		{ "output", output_path },
@@ -176,15 +174,15 @@ static int check_arguments(int argc, char **argv)
 	if (outfile_same(output_path, recv_counts_path))
 		return complain(CLI_USAGE, "--output and --recv-counts are the same file, %s",
 				output_path);
-	if (args.form < 0)
-		args.form = FORM_THREADS;
+	if (run_args.form < 0)
+		run_args.form = FORM_THREADS;
 	return 0;
 }
 
 static int open_input(struct a2av_job *job)
 {
 	struct npy *in = &job->in;
-	uint64_t n = args.ranks, max_recv;
+	uint64_t n = run_args.ranks, max_recv;
 	char shape[160];
 	int rc = npy_open(in, input_path);
 
@@ -192,19 +190,19 @@ static int open_input(struct a2av_job *job)
 		return rc;
 	npy_shape_text(shape, sizeof(shape), in->ndim, in->shape);
 	if (in->ndim < 2)
-		return complain(CLI_FILE, "cannot use %s: its shape is %s, not [N, N*MAX_RECV, "
-				"SIZE...]", in->path, shape);
+		return complain(CLI_FILE, "cannot use %s: its shape is %s, not [N, N*MAX_RECV, SIZE...]",
+				in->path, shape);
 	if (in->shape[0] != n)
 		return complain(CLI_FILE, "cannot use %s: its shape is %s, and --ranks is %llu",
 				in->path, shape, (unsigned long long)n);
 	if (in->shape[1] % n)
-		return complain(CLI_FILE, "cannot use %s: its shape is %s, and %llu rows are no "
-				"multiple of %llu ranks", in->path, shape,
+		return complain(CLI_FILE, "cannot use %s: its shape is %s, and %llu rows are no multiple of %llu ranks",
+				in->path, shape,
 				(unsigned long long)in->shape[1], (unsigned long long)n);
 	max_recv = in->shape[1] / n;
 	if (max_recv > INT32_MAX)
-		return complain(CLI_FILE, "cannot use %s: its shape is %s, so that MAX_RECV would "
-				"be %llu, over %d", in->path, shape,
+		return complain(CLI_FILE, "cannot use %s: its shape is %s, so that MAX_RECV would be %llu, over %d",
+				in->path, shape,
 				(unsigned long long)max_recv, INT32_MAX);
 	job->counts.max_recv = (uint32_t)max_recv;
 	return layout_init(&job->layout, n, max_recv, array_dtype(in), in->ndim - 2,
@@ -220,10 +218,10 @@ static int open_counts(struct a2av_job *job)
 		return rc;
 	rc = counts_load(&job->counts, &a);
 	npy_close(&a);
-	if (!rc && job->counts.nranks != args.ranks)
-		rc = complain(CLI_FILE, "cannot use %s: it has counts of %u ranks, and --ranks is "
-			      "%llu", counts_path, job->counts.nranks,
-			      (unsigned long long)args.ranks);
+	if (!rc && job->counts.nranks != run_args.ranks)
+		rc = complain(CLI_FILE, "cannot use %s: it has counts of %u ranks, and --ranks is %llu",
+			      counts_path, job->counts.nranks,
+			      (unsigned long long)run_args.ranks);
 	return rc;
 }
 
@@ -232,7 +230,7 @@ static void print_json(const struct a2av_job *job, const struct run_report *repo
 	struct json_object *o = json_object_new_object();
 
 	json_add_string(o, "command", "a2av");
-	json_add_run(o, &args, &job->layout, report);
+	json_add_run(o, &run_args, &job->layout, report);
 	json_add_string(o, "dtype", job->in.descr);
 	json_add_shape(o, "shape", job->in.ndim, job->in.shape);
 	json_add_uint(o, "rows", counts_total(&job->counts));
@@ -247,7 +245,7 @@ static void print_summary(const struct a2av_job *job, const struct run_report *r
 	char shape[160], a[32], b[32], c[32];
 
 	printf("all_to_all_v of %u ranks (%s), rail %s, mode %s\n", l->nranks,
-	       run_forms[args.form], run_rails[args.rail], run_modes[args.mode]);
+	       run_forms[run_args.form], run_rails[run_args.rail], run_modes[run_args.mode]);
 	printf("  provider  %s: %s\n", report->provider, report->reason);
 	printf("  input     %s of dtype %s: MAX_RECV %u, rows of %llu bytes\n",
 	       npy_shape_text(shape, sizeof(shape), job->in.ndim, job->in.shape), job->in.descr,
@@ -257,8 +255,8 @@ static void print_summary(const struct a2av_job *job, const struct run_report *r
 	       (unsigned long long)counts_total(&job->counts),
 	       human_bytes(a, sizeof(a), (double)report->bytes[0]));
 	printf("  time      %s", human_seconds(a, sizeof(a), report->seconds));
-	if (args.iterations > 1)
-		printf(" (mean of %llu, best %s)", (unsigned long long)args.iterations,
+	if (run_args.iterations > 1)
+		printf(" (mean of %llu, best %s)", (unsigned long long)run_args.iterations,
 		       human_seconds(b, sizeof(b), report->best));
 	printf(", %s/s\n", human_bytes(c, sizeof(c), (double)report->bytes[0] / report->seconds));
 	if (report->mismatch[0])
@@ -271,9 +269,9 @@ static void print_summary(const struct a2av_job *job, const struct run_report *r
 static int exchange(struct a2av_job *job)
 {
 	const struct layout *l = &job->layout;
-	const uint64_t square[2] = { args.ranks, args.ranks };
+	const uint64_t square[2] = { run_args.ranks, run_args.ranks };
 	const struct program prog = {
-		.args = &args,
+		.args = &run_args,
 		.ncalls = 1,
 		.window_size = layout_window(l, 2, 3),
 		.setup = setup,
@@ -302,9 +300,9 @@ static int exchange(struct a2av_job *job)
 		if (rc)
 			return rc;
 	}
-	if (args.json)
+	if (run_args.json)
 		print_json(job, &report);
-	else if (!args.quiet)
+	else if (!run_args.quiet)
 		print_summary(job, &report);
 	return rc;
 }
@@ -338,6 +336,6 @@ const struct command cmd_a2av = {
 		"Times and bytes are those of one iteration.\n",
 	.example = "  npuwin a2av --ranks 4 --input in.npy --counts counts.npy \\\n"
 		   "    --output out.npy --recv-counts recv.npy --mode rows --processes\n",
-	.opts = opts,
+	.opts = { opts, run_opts },
 	.run = run,
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ int complain(int code, const char *fmt, ...)
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
 	for (char *p = line; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
+		if (iscntrl((unsigned char)*p))
 			*p = '?';
 	fprintf(stderr, "npuwin%s%s: %s\n", command_name ? " " : "", cli_command(), line);
 	return code;
@@ -66,7 +67,7 @@ const char *human_bytes(char *buf, size_t len, double bytes)
 
 const char *human_seconds(char *buf, size_t len, double seconds)
 {
-	if (seconds < 1e-3)
+	if (seconds * 1000 < 1)
 		snprintf(buf, len, "%.1f us", seconds * 1e6);
 	else if (seconds < 1)
 		snprintf(buf, len, "%.2f ms", seconds * 1e3);

@@ -36,7 +36,7 @@ enum opt_kind {
 	OPT_SET,
 };
 
-/** struct opt - An option of a subcommand; a table ends with a NULL @name. */
+/* An option of a subcommand; a table ends with a NULL @name. */
 struct opt {
 	const char *name;
 	const char *arg;
@@ -48,14 +48,16 @@ struct opt {
 	const char *const *choices;
 };
 
-/** struct command - A subcommand. */
+#define OPT_TABLES	2
+
+/* A subcommand; its unused tables of options are NULL. */
 struct command {
 	const char *name;
 	const char *summary;
 	const char *usage;
 	const char *text;
 	const char *example;
-	const struct opt *opts;
+	const struct opt *opts[OPT_TABLES];
 	int (*run)(int argc, char **argv);
 };
 
@@ -80,16 +82,16 @@ int cli_flush(int code);
 
 /**
  * opt_parse() - Take options out of @argv.
- * @opts: the table
+ * @tables: OPT_TABLES of them
  * @argc: in/out: number of arguments, then of those that are no options
  * @argv: arguments; those that are no options are moved to the front
  *
  * Return: 0, or CLI_USAGE after a complaint that names the option.
  */
-int opt_parse(const struct opt *opts, int *argc, char **argv);
+int opt_parse(const struct opt *const *tables, int *argc, char **argv);
 
-/** opt_print() - Print the table for people. */
-void opt_print(const struct opt *opts);
+/** opt_print() - Print the tables for people. */
+void opt_print(const struct opt *const *tables);
 
 /** opt_no_arguments() - Complain of what opt_parse() left over. Return: 0 or CLI_USAGE. */
 int opt_no_arguments(int argc, char **argv);

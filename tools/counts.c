@@ -24,15 +24,15 @@ int counts_load(struct counts *c, const struct npy *a)
 
 	npy_shape_text(shape, sizeof(shape), a->ndim, a->shape);
 	if (!npy_is_int(a))
-		return complain(CLI_FILE, "cannot use %s as counts: its dtype is '%s', not int32 "
-				"or int64", a->path, a->descr);
+		return complain(CLI_FILE, "cannot use %s as counts: its dtype is '%s', not int32 or int64",
+				a->path, a->descr);
 	if ((a->ndim != 2 && a->ndim != 3) || a->shape[0] != a->shape[1] ||
 	    (a->ndim == 3 && a->shape[2] != 1))
-		return complain(CLI_FILE, "cannot use %s as counts: its shape is %s, not [N, N] "
-				"or [N, N, 1]", a->path, shape);
+		return complain(CLI_FILE, "cannot use %s as counts: its shape is %s, not [N, N] or [N, N, 1]",
+				a->path, shape);
 	if (a->shape[0] > NPUWIN_MAX_RANKS)
-		return complain(CLI_FILE, "cannot use %s as counts: its shape is %s, and %d "
-				"ranks are possible", a->path, shape, NPUWIN_MAX_RANKS);
+		return complain(CLI_FILE, "cannot use %s as counts: its shape is %s, and %d ranks are possible",
+				a->path, shape, NPUWIN_MAX_RANKS);
 	rc = counts_alloc(c, (uint32_t)a->shape[0]);
 	if (rc)
 		return rc;
@@ -102,8 +102,8 @@ void counts_check_result(struct rank *rk, const struct counts *c)
 		if (n >= res->nclamped || told->dest != d ||
 		    told->requested != count_int32(c, rk->id, d) ||
 		    told->sent != (int32_t)count_sent(c, rk->id, d)) {
-			rank_mismatch(rk, "the call does not tell that the count for rank %u was "
-				      "clamped", d);
+			rank_mismatch(rk, "the call does not tell that the count for rank %u was clamped",
+				      d);
 			return;
 		}
 		n++;

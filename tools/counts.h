@@ -27,7 +27,9 @@ struct counts {
 int counts_alloc(struct counts *c, uint32_t nranks);
 
 /**
- * counts_load() - Read a matrix from an array: int32 or int64, [N, N] or [N, N, 1].
+ * counts_load() - Read a matrix from an array.
+ * @c: out
+ * @a: int32 or int64, [N, N] or [N, N, 1]
  *
  * Return: 0, or CLI_FILE after a complaint.
  */

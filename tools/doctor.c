@@ -28,16 +28,16 @@ static bool json;
 
 static const struct opt opts[] = {
 	{ "json", NULL, "print JSON", OPT_FLAG, &json },
-	{ NULL },
+	{ NULL }
 };
 
 /**
- * enum state - What a check found.
- * @GOOD: as it must be
+ * enum verdict - What a check found.
+ * @GOOD: it is as it must be
  * @MISSING: the driver cannot be used without it
  * @UNUSED: not as it could be, but the driver does without
  */
-enum state {
+enum verdict {
 	GOOD,
 	MISSING,
 	UNUSED,
@@ -48,7 +48,7 @@ static const char *const state_keys[] = { "ok", "missing", "note" };
 
 /** struct finding - Of one check. */
 struct finding {
-	enum state state;
+	enum verdict verdict;
 	char what[256];
 	char remedy[256];
 };
@@ -62,16 +62,16 @@ struct machine {
 	char module[256];
 };
 
-static void found(struct finding *f, enum state state, const char *fmt, ...)
+static void found(struct finding *f, enum verdict v, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 static void remedy(struct finding *f, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static void found(struct finding *f, enum state state, const char *fmt, ...)
+static void found(struct finding *f, enum verdict v, const char *fmt, ...)
 {
 	va_list ap;
 
-	f->state = state;
+	f->verdict = v;
 	va_start(ap, fmt);
 	vsnprintf(f->what, sizeof(f->what), fmt, ap);
 	va_end(ap);
@@ -93,7 +93,7 @@ static bool read_line(const char *path, char *buf, size_t len)
 
 	if (!f)
 		return false;
-	ok = fgets(buf, (int)len, f) != NULL;
+	ok = fgets(buf, (int)len, f);
 	fclose(f);
 	if (ok)
 		buf[strcspn(buf, "\n")] = '\0';
@@ -118,9 +118,10 @@ static bool on_path(const char *program)
 
 static void check_kernel(struct machine *m, struct finding *f)
 {
-	int major = 0, minor = 0;
+	char *end;
+	unsigned long major = strtoul(m->uts.release, &end, 10);
+	unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
 
-	sscanf(m->uts.release, "%d.%d", &major, &minor);
 	if (major > OLDEST_MAJOR || (major == OLDEST_MAJOR && minor >= OLDEST_MINOR)) {
 		found(f, GOOD, "Linux %s on %s", m->uts.release, m->uts.machine);
 		return;
@@ -408,7 +409,7 @@ static void print_text(const struct finding *findings)
 	for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
 		const struct finding *f = &findings[i];
 
-		printf("%-8s %-10s %s\n", state_words[f->state], checks[i].name, f->what);
+		printf("%-8s %-10s %s\n", state_words[f->verdict], checks[i].name, f->what);
 		if (f->remedy[0])
 			printf("%-8s %-10s -> %s\n", "", "", f->remedy);
 	}
@@ -423,7 +424,7 @@ static void print_json(const struct finding *findings, bool usable)
 		struct json_object *c = json_object_new_object();
 
 		json_add_string(c, "check", checks[i].name);
-		json_add_string(c, "state", state_keys[findings[i].state]);
+		json_add_string(c, "state", state_keys[findings[i].verdict]);
 		json_add_string(c, "found", findings[i].what);
 		json_add_string(c, "remedy", findings[i].remedy);
 		json_object_array_add(list, c);
@@ -445,7 +446,7 @@ static int run(int argc, char **argv)
 	m.loaded = !access("/sys/module/npuwin", F_OK);
 	for (size_t i = 0; i < ARRAY_SIZE(checks); i++)
 		checks[i].look(&m, &findings[i]);
-	usable = findings[ARRAY_SIZE(checks) - 1].state == GOOD;
+	usable = findings[ARRAY_SIZE(checks) - 1].verdict == GOOD;
 	if (json)
 		print_json(findings, usable);
 	else
@@ -461,6 +462,6 @@ const struct command cmd_doctor = {
 		"does without), and says what to do. The exit code is 0 if the driver is usable,\n"
 		"else 1.\n",
 	.example = "  npuwin doctor\n",
-	.opts = opts,
+	.opts = { opts },
 	.run = run,
 };

@@ -14,7 +14,7 @@ static const struct opt opts[] = {
 	{ "provider", "shm|dev", "software NPUs in memory, or the driver; by default the\n"
 	  "driver where it is usable", OPT_STRING, &provider },
 	{ "json", NULL, "print JSON", OPT_FLAG, &json },
-	{ NULL },
+	{ NULL }
 };
 
 /* DEV is an index, a name or a path in /dev. */
@@ -136,6 +136,6 @@ const struct command cmd_info = {
 	.text = "DEV is a name, a path or an index: npuwin0, /dev/npuwin0 or 0. Without it all\n"
 		"devices are described.\n",
 	.example = "  npuwin info npuwin0 --json\n",
-	.opts = opts,
+	.opts = { opts },
 	.run = run,
 };

@@ -11,7 +11,12 @@
 #include "ranks.h"
 
 /**
- * struct layout - What each rank sends and receives: @nranks blocks of @max_recv rows.
+ * struct layout - What each rank sends and receives: blocks of rows.
+ * @nranks: blocks of a rank
+ * @max_recv: rows of a block
+ * @row_bytes: bytes of a row
+ * @block_bytes: of a block
+ * @rank_bytes: of all blocks of a rank
  * @dtype: enum npuwin_dtype
  * @ndim: of a rank's input
  * @shape: of it: nranks * max_recv, then that of a row
@@ -29,6 +34,9 @@ struct layout {
 
 /**
  * layout_init() - Work out sizes.
+ * @l: out
+ * @nranks: blocks of a rank
+ * @max_recv: rows of a block
  * @dtype: enum npuwin_dtype
  * @row_ndim: dimensions of a row, may be 0
  * @row_shape: of a row

@@ -12,7 +12,7 @@ static const struct opt opts[] = {
 	{ "provider", "shm|dev", "software NPUs in memory, or the driver; by default the\n"
 	  "driver where it is usable", OPT_STRING, &provider },
 	{ "json", NULL, "print JSON", OPT_FLAG, &json },
-	{ NULL },
+	{ NULL }
 };
 
 static void print_json(const struct devices *devs)
@@ -71,6 +71,6 @@ const struct command cmd_list = {
 	.usage = "[OPTIONS]",
 	.text = "Without the driver there is one device, shm: software NPUs in this process.\n",
 	.example = "  npuwin list --json\n",
-	.opts = opts,
+	.opts = { opts },
 	.run = run,
 };

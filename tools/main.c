@@ -37,7 +37,7 @@ static int print_help(const struct command *cmd)
 {
 	printf("npuwin %s - %s\n\nUsage: npuwin %s %s\n\n%s\nOptions:\n", cmd->name, cmd->summary,
 	       cmd->name, cmd->usage, cmd->text);
-	opt_print(cmd->opts);
+	opt_print((const struct opt *const *)cmd->opts);
 	printf("  %-24s  this text\n\n%s\nExample:\n%s", "--help", cli_exit_codes(),
 	       cmd->example);
 	return cli_flush(CLI_OK);
@@ -106,7 +106,7 @@ int main(int argc, char **argv)
 	argv += 2;
 	if (asks_for_help(argc, argv))
 		return print_help(cmd);
-	rc = opt_parse(cmd->opts, &argc, argv);
+	rc = opt_parse((const struct opt *const *)cmd->opts, &argc, argv);
 	if (!rc)
 		rc = cmd->run(argc, argv);
 	return cli_flush(rc);

@@ -13,12 +13,11 @@
 #define DEFAULT_HIDDEN	2048
 #define MAX_EXPERTS	(1ULL << 31)
 
-static struct run_args args = RUN_ARGS_INIT;
 static const char *routes_path, *counts_path, *tokens_path, *dtype_name;
 static uint64_t experts, hidden, max_recv;
 
 static const struct opt opts[] = {
-	{ "ranks", "N", "number of ranks", OPT_UINT, &args.ranks, 1, NPUWIN_MAX_RANKS },
+	{ "ranks", "N", "number of ranks", OPT_UINT, &run_args.ranks, 1, NPUWIN_MAX_RANKS },
 	{ "routes", "R.npy", "[T, K], int32 or int64: the K experts of each of T tokens;\n"
 	  "negative: none", OPT_STRING, &routes_path },
 	{ "experts", "E", "number of experts", OPT_UINT, &experts, 1, MAX_EXPERTS },
@@ -32,8 +31,7 @@ static const struct opt opts[] = {
 	  OPT_STRING, &dtype_name },
 	{ "max-recv", "M", "rows that a rank may send to another (default: what is needed)",
 	  OPT_UINT, &max_recv, 1, INT32_MAX },
-	RUN_OPTS(args),
-	{ NULL },
+	{ NULL }
 };
 
 static void pack(struct rank *rk, uint8_t *to)
@@ -131,8 +129,8 @@ static void check_block(struct rank *rk, unsigned int call, uint32_t peer, uint3
 	got += peer * l->block_bytes;
 	for (uint32_t i = 0; i < rows; i++, got += l->row_bytes) {
 		if (memcmp(got, moe_row(job, src, dst, i, rk->scratch), l->row_bytes)) {
-			rank_mismatch(rk, "in the %s row %u from rank %u arrived with other bytes "
-				      "than were sent", what, i, peer);
+			rank_mismatch(rk, "in the %s row %u from rank %u arrived with other bytes than were sent",
+				      what, i, peer);
 			return;
 		}
 	}
@@ -161,12 +159,12 @@ static void interrupted(void *job)
 	(void)job;
 }
 
-static int missing(const char *name)
+static int lacks(const char *name)
 {
 	return complain(CLI_USAGE, "--%s is missing; see npuwin moe --help", name);
 }
 
-static int exclude(const char *a, const char *b)
+static int not_both(const char *a, const char *b)
 {
 	return complain(CLI_USAGE, "--%s and --%s exclude each other", a, b);
 }
@@ -176,30 +174,29 @@ static int check_arguments(int argc, char **argv, uint32_t *dtype)
 	if (opt_no_arguments(argc, argv))
 		return CLI_USAGE;
 	if (counts_path && routes_path)
-		return exclude("counts-from", "routes");
+		return not_both("counts-from", "routes");
 	if (counts_path && experts)
-		return exclude("counts-from", "experts");
+		return not_both("counts-from", "experts");
 	if (counts_path && tokens_path)
-		return exclude("counts-from", "tokens");
+		return not_both("counts-from", "tokens");
 	if (tokens_path && hidden)
-		return exclude("tokens", "hidden");
+		return not_both("tokens", "hidden");
 	if (tokens_path && dtype_name)
-		return exclude("tokens", "dtype");
+		return not_both("tokens", "dtype");
 	if (!counts_path && !routes_path)
-		return complain(CLI_USAGE, "--routes or --counts-from is missing; see npuwin moe "
-				"--help");
-	if (!counts_path && !args.ranks)
-		return missing("ranks");
+		return complain(CLI_USAGE, "--routes or --counts-from is missing; see npuwin moe --help");
+	if (!counts_path && !run_args.ranks)
+		return lacks("ranks");
 	if (!counts_path && !experts)
-		return missing("experts");
+		return lacks("experts");
 	if (dtype_name) {
 		*dtype = moe_dtype(dtype_name);
 		if (!*dtype)
-			return complain(CLI_USAGE, "--dtype '%s' is not known; see npuwin moe "
-					"--help", dtype_name);
+			return complain(CLI_USAGE, "--dtype '%s' is not known; see npuwin moe --help",
+					dtype_name);
 	}
-	if (args.form < 0)
-		args.form = FORM_THREADS;
+	if (run_args.form < 0)
+		run_args.form = FORM_THREADS;
 	return 0;
 }
 
@@ -212,18 +209,18 @@ static int make_plan(struct moe_job *job, uint32_t *dtype)
 		rc = npy_open(&routes, routes_path);
 		if (rc)
 			return rc;
-		rc = moe_plan_routes(&job->plan, &routes, (uint32_t)args.ranks, experts);
+		rc = moe_plan_routes(&job->plan, &routes, (uint32_t)run_args.ranks, experts);
 		npy_close(&routes);
 		return rc;
 	}
 	rc = moe_plan_load(&job->plan, counts_path, &hidden, dtype);
 	if (rc)
 		return rc;
-	if (args.ranks && args.ranks != job->plan.counts.nranks)
-		return complain(CLI_FILE, "cannot use %s: it has counts of %u ranks, and --ranks "
-				"is %llu", counts_path, job->plan.counts.nranks,
-				(unsigned long long)args.ranks);
-	args.ranks = job->plan.counts.nranks;
+	if (run_args.ranks && run_args.ranks != job->plan.counts.nranks)
+		return complain(CLI_FILE, "cannot use %s: it has counts of %u ranks, and --ranks is %llu",
+				counts_path, job->plan.counts.nranks,
+				(unsigned long long)run_args.ranks);
+	run_args.ranks = job->plan.counts.nranks;
 	return 0;
 }
 
@@ -264,7 +261,7 @@ static int make_layout(struct moe_job *job, uint32_t dtype)
 		if (rc)
 			return rc;
 		job->dtype = job->values.descr;
-		return layout_init(&job->layout, args.ranks, c->max_recv,
+		return layout_init(&job->layout, run_args.ranks, c->max_recv,
 				   array_dtype(&job->values), job->values.ndim - 1,
 				   job->values.shape + 1);
 	}
@@ -273,13 +270,13 @@ static int make_layout(struct moe_job *job, uint32_t dtype)
 	if (!hidden)
 		hidden = DEFAULT_HIDDEN;
 	job->dtype = npuwin_dtype_name(dtype);
-	return layout_init(&job->layout, args.ranks, c->max_recv, dtype, 1, &hidden);
+	return layout_init(&job->layout, run_args.ranks, c->max_recv, dtype, 1, &hidden);
 }
 
 static int dispatch_and_combine(struct moe_job *job)
 {
 	const struct program prog = {
-		.args = &args,
+		.args = &run_args,
 		.ncalls = 2,
 		.window_size = layout_window(&job->layout, 3, 4),
 		.setup = setup,
@@ -288,7 +285,7 @@ static int dispatch_and_combine(struct moe_job *job)
 		.interrupted = interrupted,
 		.job = job,
 	};
-	size_t matrix_len = args.ranks * args.ranks * sizeof(int32_t);
+	size_t matrix_len = run_args.ranks * run_args.ranks * sizeof(int32_t);
 	struct run_report report;
 	int rc;
 
@@ -301,13 +298,13 @@ static int dispatch_and_combine(struct moe_job *job)
 	if (!rc) {
 		uint64_t clamped = counts_clamped(&job->plan.counts);
 
-		if (args.json)
-			moe_print_json(job, &args, &report);
-		else if (!args.quiet)
-			moe_print_summary(job, &args, &report);
+		if (run_args.json)
+			moe_print_json(job, &run_args, &report);
+		else if (!run_args.quiet)
+			moe_print_summary(job, &run_args, &report);
 		if (clamped)
-			complain(0, "%llu counts were clamped to MAX_RECV %u: those rows were not "
-				 "sent", (unsigned long long)clamped, job->layout.max_recv);
+			complain(0, "%llu counts were clamped to MAX_RECV %u: those rows were not sent",
+				 (unsigned long long)clamped, job->layout.max_recv);
 		if (report.mismatch[0])
 			rc = complain(CLI_FAILED, "not verified: %s", report.mismatch);
 	}
@@ -347,6 +344,6 @@ const struct command cmd_moe = {
 		"hidden, dtype, model and source.\n",
 	.example = "  npuwin moe --ranks 6 --routes routes.npy --experts 60 --hidden 2048\n"
 		   "  npuwin moe --counts-from tools/demo/qwen15-moe-gsm8k-6ranks.json --json\n",
-	.opts = opts,
+	.opts = { opts, run_opts },
 	.run = run,
 };

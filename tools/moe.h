@@ -60,7 +60,9 @@ int moe_plan_routes(struct moe_plan *p, const struct npy *routes, uint32_t nrank
 int moe_plan_start(struct moe_plan *p);
 
 /**
- * moe_plan_load() - Make a plan of a count matrix in a .npy or JSON file.
+ * moe_plan_load() - Make a plan of a count matrix.
+ * @p: out
+ * @path: a .npy or JSON file
  * @hidden: in/out: 0, or what the user asked for; the file's, if it says, in place of 0
  * @dtype: in/out: the same for a dtype, 0 for none
  *

@@ -170,8 +170,8 @@ int moe_plan_load(struct moe_plan *p, const char *path, uint64_t *hidden, uint32
 			int64_t count = count_asked(&p->counts, s, d);
 
 			if (count < 0 || count > INT32_MAX)
-				return complain(CLI_FILE, "cannot use %s: the count of rank %u "
-						"for rank %u is %lld, out of 0..%d", path, s, d,
+				return complain(CLI_FILE, "cannot use %s: the count of rank %u for rank %u is %lld, out of 0..%d",
+						path, s, d,
 						(long long)count, INT32_MAX);
 		}
 	}

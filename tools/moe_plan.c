@@ -51,8 +51,8 @@ static int count_routes(struct moe_plan *p, const struct npy *routes)
 		int64_t expert = npy_int(routes, i);
 
 		if (expert >= 0 && (uint64_t)expert >= p->experts)
-			return complain(CLI_FILE, "cannot use %s: choice %llu of token %llu is "
-					"expert %lld, and there are %llu, from 0", routes->path,
+			return complain(CLI_FILE, "cannot use %s: choice %llu of token %llu is expert %lld, and there are %llu, from 0",
+					routes->path,
 					(unsigned long long)(i % p->topk),
 					(unsigned long long)(i / p->topk), (long long)expert,
 					(unsigned long long)p->experts);
@@ -87,11 +87,11 @@ int moe_plan_routes(struct moe_plan *p, const struct npy *routes, uint32_t nrank
 	int rc;
 
 	if (!npy_is_int(routes))
-		return complain(CLI_FILE, "cannot use %s as routes: its dtype is '%s', not int32 "
-				"or int64", routes->path, routes->descr);
+		return complain(CLI_FILE, "cannot use %s as routes: its dtype is '%s', not int32 or int64",
+				routes->path, routes->descr);
 	if (routes->ndim != 2)
-		return complain(CLI_FILE, "cannot use %s as routes: its shape is %s, not "
-				"[tokens, experts of each]", routes->path,
+		return complain(CLI_FILE, "cannot use %s as routes: its shape is %s, not [tokens, experts of each]",
+				routes->path,
 				npy_shape_text(shape, sizeof(shape), routes->ndim, routes->shape));
 	p->tokens = routes->shape[0];
 	p->topk = routes->shape[1];

@@ -38,11 +38,11 @@ static struct json_object *recv_matrix(const struct moe_job *job)
 	uint32_t n = job->layout.nranks;
 
 	for (uint32_t r = 0; r < n; r++) {
+		const int32_t *got = job->recv_matrix + (uint64_t)r * n;
 		struct json_object *row = json_object_new_array();
 
 		for (uint32_t s = 0; s < n; s++)
-			json_object_array_add(row, json_object_new_int(
-						job->recv_matrix[(uint64_t)r * n + s]));
+			json_object_array_add(row, json_object_new_int(got[s]));
 		json_object_array_add(rows, row);
 	}
 	return rows;

@@ -150,8 +150,7 @@ static bool take_header(struct cursor *c, struct npy *a)
 		} else if (!strcmp(name, "fortran_order")) {
 			key = ORDER;
 			if (take_word(c, "True"))
-				return wrong(c, "it is in Fortran order; save it in C order, with "
-					     "numpy.ascontiguousarray");
+				return wrong(c, "it is in Fortran order; save it in C order, with numpy.ascontiguousarray");
 			if (!take_word(c, "False"))
 				return wrong(c, "its header's fortran_order is no boolean");
 		} else if (!strcmp(name, "shape")) {

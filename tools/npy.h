@@ -53,13 +53,17 @@ int64_t npy_int(const struct npy *a, uint64_t i);
 /** npy_shape_text() - "[2, 3]". Return: @buf. */
 const char *npy_shape_text(char *buf, size_t len, uint32_t ndim, const uint64_t *shape);
 
+#define NPY_HEADER_MAX	1024
+
 /**
  * npy_header() - Make the header of a file.
  * @buf: out: the bytes, up to NPY_HEADER_MAX
+ * @descr: dtype as the file is to spell it
+ * @ndim: number of dimensions
+ * @shape: extents
  *
  * Return: bytes of it, a multiple of 64; what follows is the data.
  */
-#define NPY_HEADER_MAX	1024
 size_t npy_header(char *buf, const char *descr, uint32_t ndim, const uint64_t *shape);
 
 #endif /* NPUWIN_NPY_H */

@@ -53,14 +53,15 @@ const char *opt_closest(const char *word, const char *const *names)
 	return closest;
 }
 
-static int unknown_option(const struct opt *opts, const char *arg, const char *name)
+static int unknown_option(const struct opt *const *tables, const char *arg, const char *name)
 {
 	const char *names[MAX_NAMES + 1];
 	const char *closest;
 	size_t n = 0;
 
-	for (; opts->name && n < MAX_NAMES; opts++)
-		names[n++] = opts->name;
+	for (int t = 0; t < OPT_TABLES && tables[t]; t++)
+		for (const struct opt *o = tables[t]; o->name && n < MAX_NAMES; o++)
+			names[n++] = o->name;
 	names[n] = NULL;
 	closest = opt_closest(name, names);
 	if (closest)
@@ -111,18 +112,16 @@ static int parse_choice(const struct opt *o, const char *text)
 	return complain(CLI_USAGE, "--%s is %s, not '%s'", o->name, list, text);
 }
 
-static int set_choice(const struct opt *opts, const struct opt *o)
+static int set_choice(const struct opt *const *tables, const struct opt *o)
 {
 	int *value = o->value;
 
-	if (*value >= 0 && *value != (int)o->min) {
-		const struct opt *other = opts;
-
-		while (other->value != o->value || (int)other->min != *value)
-			other++;
-		return complain(CLI_USAGE, "--%s and --%s exclude each other", other->name,
-				o->name);
-	}
+	for (int t = 0; t < OPT_TABLES && tables[t]; t++)
+		for (const struct opt *other = tables[t]; other->name; other++)
+			if (other->value == value && *value >= 0 && *value != (int)o->min &&
+			    *value == (int)other->min)
+				return complain(CLI_USAGE, "--%s and --%s exclude each other",
+						other->name, o->name);
 	*value = (int)o->min;
 	return 0;
 }
@@ -144,60 +143,70 @@ static int parse_value(const struct opt *o, const char *text)
 	}
 }
 
-static const struct opt *find_option(const struct opt *opts, const char *name, size_t len)
+static const struct opt *find_option(const struct opt *const *tables, const char *arg)
 {
-	for (; opts->name; opts++)
-		if (!strncmp(opts->name, name, len) && !opts->name[len])
-			return opts;
+	size_t len = strcspn(arg, "=");
+
+	if (strncmp(arg, "--", 2))
+		return NULL;
+	for (int t = 0; t < OPT_TABLES && tables[t]; t++)
+		for (const struct opt *o = tables[t]; o->name; o++)
+			if (strlen(o->name) == len - 2 && !strncmp(o->name, arg + 2, len - 2))
+				return o;
 	return NULL;
 }
 
-int opt_parse(const struct opt *opts, int *argc, char **argv)
+/* Take the option at @argv[0]. Return: how many elements it took, or -CLI_USAGE. */
+static int take_option(const struct opt *const *tables, int argc, char **argv)
 {
-	int left = 0, rc;
+	const struct opt *o = find_option(tables, argv[0]);
+	const char *value = strchr(argv[0], '=');
+	int taken = 1, rc = 0;
 
-	for (int i = 0; i < *argc; i++) {
-		const char *arg = argv[i], *value;
-		const struct opt *o;
+	if (!o) {
 		char name[64];
 
-		if (arg[0] != '-' || !arg[1]) {
-			argv[left++] = argv[i];
-			continue;
-		}
-		if (!strcmp(arg, "--")) {
-			while (++i < *argc)
-				argv[left++] = argv[i];
-			break;
-		}
-		value = strchr(arg, '=');
-		snprintf(name, sizeof(name), "%.*s",
-			 (int)(value ? (size_t)(value - arg) : strlen(arg)), arg);
-		o = NULL;
-		if (!strncmp(name, "--", 2))
-			o = find_option(opts, name + 2, strlen(name) - 2);
-		if (!o)
-			return unknown_option(opts, name, name + strspn(name, "-"));
-		if (o->kind == OPT_FLAG || o->kind == OPT_SET) {
-			if (value)
-				return complain(CLI_USAGE, "--%s takes no value", o->name);
-			if (o->kind == OPT_FLAG)
-				*(bool *)o->value = true;
-			else if ((rc = set_choice(opts, o)))
-				return rc;
-			continue;
-		}
-		if (value)
-			value++;
-		else if (i + 1 < *argc)
-			value = argv[++i];
-		else
-			return complain(CLI_USAGE, "--%s needs a value: --%s %s", o->name, o->name,
-					o->arg);
-		rc = parse_value(o, value);
-		if (rc)
-			return rc;
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(argv[0], "="), argv[0]);
+		return -unknown_option(tables, name, name + strspn(name, "-"));
 	}
+	if (o->kind == OPT_FLAG || o->kind == OPT_SET) {
+		if (value)
+			return -complain(CLI_USAGE, "--%s takes no value", o->name);
+		if (o->kind == OPT_FLAG)
+			*(bool *)o->value = true;
+		else
+			rc = set_choice(tables, o);
+		return rc ? -rc : taken;
+	}
+	if (value)
+		value++;
+	else if (argc > 1)
+		value = argv[taken++];
+	else
+		return -complain(CLI_USAGE, "--%s needs a value: --%s %s", o->name, o->name,
+				 o->arg);
+	rc = parse_value(o, value);
+	return rc ? -rc : taken;
+}
+
+int opt_parse(const struct opt *const *tables, int *argc, char **argv)
+{
+	int left = 0, i = 0;
+
+	while (i < *argc && strcmp(argv[i], "--")) {
+		int taken;
+
+		if (argv[i][0] != '-' || !argv[i][1]) {
+			argv[left++] = argv[i++];
+			continue;
+		}
+		taken = take_option(tables, *argc - i, argv + i);
+		if (taken < 0)
+			return -taken;
+		i += taken;
+	}
+	while (++i < *argc)
+		argv[left++] = argv[i];
 	*argc = left;
 	return 0;
 }
@@ -209,22 +218,26 @@ int opt_no_arguments(int argc, char **argv)
 	return 0;
 }
 
-void opt_print(const struct opt *opts)
+static void print_option(const struct opt *o)
 {
-	for (; opts->name; opts++) {
-		char left[64];
-		const char *line = opts->help;
+	const char *line = o->help;
+	char left[64];
 
-		snprintf(left, sizeof(left), "--%s%s%s", opts->name, opts->arg ? " " : "",
-			 opts->arg ? opts->arg : "");
-		printf("  %-24s", left);
-		while (line) {
-			const char *end = strchr(line, '\n');
+	snprintf(left, sizeof(left), "--%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+	printf("  %-24s", left);
+	while (line) {
+		const char *end = strchr(line, '\n');
 
-			printf("  %.*s\n", (int)(end ? end - line : (long)strlen(line)), line);
-			line = end ? end + 1 : NULL;
-			if (line)
-				printf("%26s", "");
-		}
+		printf("  %.*s\n", (int)(end ? end - line : (long)strlen(line)), line);
+		line = end ? end + 1 : NULL;
+		if (line)
+			printf("%26s", "");
 	}
+}
+
+void opt_print(const struct opt *const *tables)
+{
+	for (int t = 0; t < OPT_TABLES && tables[t]; t++)
+		for (const struct opt *o = tables[t]; o->name; o++)
+			print_option(o);
 }

@@ -28,7 +28,12 @@ struct outfile {
 };
 
 /**
- * outfile_create() - Make room for an array that is to be at @path.
+ * outfile_create() - Make room for an array that is to be in a file.
+ * @f: out
+ * @path: the file, the caller's string
+ * @descr: dtype as .npy files spell it
+ * @ndim: number of dimensions
+ * @shape: extents
  *
  * Return: 0, or CLI_FILE after a complaint that names @path.
  */
@@ -36,7 +41,9 @@ int outfile_create(struct outfile *f, const char *path, const char *descr, uint3
 		   const uint64_t *shape);
 
 /**
- * outfile_commit() - Put @n files where they go.
+ * outfile_commit() - Put files where they go.
+ * @files: array of them
+ * @n: how many
  *
  * Return: 0, or CLI_FILE after a complaint; then none is there.
  */

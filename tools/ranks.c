@@ -25,24 +25,6 @@
 /* How long ranks may take to tell why they failed, once one did. */
 #define GRACE_NS	2000000000ULL
 
-const char *const run_rails[] = {
-	[NPUWIN_RAIL_HOST] = "host",
-	[NPUWIN_RAIL_DIRECT] = "direct",
-	NULL
-};
-
-const char *const run_modes[] = {
-	[NPUWIN_MODE_BLOCK] = "block",
-	[NPUWIN_MODE_ROWS] = "rows",
-	NULL
-};
-
-const char *const run_forms[] = {
-	[FORM_THREADS] = "threads",
-	[FORM_PROCESSES] = "processes",
-	[FORM_GROUP] = "group",
-};
-
 static sigset_t watched_signals(void)
 {
 	sigset_t set;

@@ -15,7 +15,6 @@
 
 #define RANKS_MAX_CALLS		2
 #define RANKS_MAX_ITERATIONS	10000000
-#define RANKS_DEFAULT_TIMEOUT	120.0
 
 enum run_form {
 	FORM_THREADS,
@@ -25,9 +24,15 @@ enum run_form {
 
 /**
  * struct run_args - The options that every command with ranks has.
+ * @ranks: their number, 0 until it is known
+ * @iterations: of the program
+ * @timeout: seconds that a call may wait for other ranks
+ * @provider: as for npuwin_open()
  * @rail: enum npuwin_rail
  * @mode: enum npuwin_mode
  * @form: enum run_form, -1 until it is known
+ * @json: print JSON
+ * @quiet: print neither progress nor a summary
  */
 struct run_args {
 	uint64_t ranks;
@@ -41,32 +46,14 @@ struct run_args {
 	bool quiet;
 };
 
-#define RUN_ARGS_INIT							\
-	{ .iterations = 1, .timeout = RANKS_DEFAULT_TIMEOUT, .form = -1 }
-
 /* Names, by @rail, @mode and @form of struct run_args. */
 extern const char *const run_rails[];
 extern const char *const run_modes[];
 extern const char *const run_forms[];
 
-/* Entries of a table of options. @a is a struct run_args of static storage. */
-#define RUN_OPTS(a)							\
-	{ "mode", "block|rows", "what crosses of a block: all of it (default), or only\n" \
-	  "the counted rows", OPT_CHOICE, &(a).mode, 0, 0, run_modes },	\
-	{ "rail", "host|direct", "who moves the bytes: the engine (default), or the calling\n" \
-	  "core", OPT_CHOICE, &(a).rail, 0, 0, run_rails },		\
-	{ "provider", "shm|dev", "software NPUs in memory, or the driver; by default the\n" \
-	  "driver where it is usable", OPT_STRING, &(a).provider },	\
-	{ "threads", NULL, "ranks are threads of this process (default)", OPT_SET, \
-	  &(a).form, FORM_THREADS },					\
-	{ "processes", NULL, "ranks are processes", OPT_SET, &(a).form, FORM_PROCESSES }, \
-	{ "group", NULL, "one thread drives all ranks", OPT_SET, &(a).form, FORM_GROUP }, \
-	{ "iterations", "K", "do it K times and verify each (default 1)", OPT_UINT, \
-	  &(a).iterations, 1, RANKS_MAX_ITERATIONS },			\
-	{ "timeout", "SECONDS", "how long a rank waits for the others (default 120)", \
-	  OPT_SECONDS, &(a).timeout },					\
-	{ "json", NULL, "print JSON", OPT_FLAG, &(a).json },		\
-	{ "quiet", NULL, "no lines on progress, no summary", OPT_FLAG, &(a).quiet }
+/* What run_opts, a table of options, sets. */
+extern struct run_args run_args;
+extern const struct opt run_opts[];
 
 struct rank;
 
@@ -134,6 +121,8 @@ void ranks_interrupted(const struct program *prog);
 
 /**
  * ranks_run() - Run a program on all its ranks.
+ * @prog: what each does
+ * @report: out: how it went
  *
  * Return: 0 (see @report->mismatch), or CLI_FAILED after a complaint.
  */

@@ -50,6 +50,7 @@ struct run_shared {
 
 /**
  * struct run - A program that runs.
+ * @prog: the program
  * @shared: see there
  * @pids: of the processes, 0 once reaped; NULL for the other forms
  * @alive: processes that are not reaped
