@@ -1,0 +1,671 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Queues: posting batches, retiring descriptors, taking completions.
+ *
+ * A queue never loses a completion, and posting never allocates: at the submission of a
+ * batch there is room for all the completions that it can lead to.
+ */
+#include <linux/log2.h>
+#include <linux/pagemap.h>
+#include <linux/poll.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "npuwin.h"
+
+static void npuwin_queue_release(struct kref *ref)
+{
+	struct npuwin_queue *queue = container_of(ref, struct npuwin_queue, ref);
+
+	if (queue->eventfd)
+		eventfd_ctx_put(queue->eventfd);
+	kvfree(queue->ring);
+	kvfree(queue->slots);
+	kvfree(queue->cring);
+	npuwin_domain_put(queue->domain);
+	kfree(queue);
+}
+
+/**
+ * npuwin_queue_put() - Drop a reference.
+ * @queue: the queue
+ */
+void npuwin_queue_put(struct npuwin_queue *queue)
+{
+	kref_put(&queue->ref, npuwin_queue_release);
+}
+
+/**
+ * npuwin_queue_get() - Find a queue of a file.
+ * @file: the file
+ * @id: its id
+ *
+ * Return: the queue with a reference, or NULL.
+ */
+struct npuwin_queue *npuwin_queue_get(struct npuwin_file *file, u32 id)
+{
+	struct npuwin_queue *queue = NULL;
+	struct npuwin_obj *obj;
+
+	xa_lock(&file->objs);
+	obj = xa_load(&file->objs, id);
+	if (obj && obj->type == NPUWIN_OBJ_QUEUE) {
+		queue = container_of(obj, struct npuwin_queue, obj);
+		kref_get(&queue->ref);
+	}
+	xa_unlock(&file->objs);
+	return queue;
+}
+
+/* ---- retiring ---------------------------------------------------------- */
+
+static void npuwin_queue_post(struct npuwin_queue *queue, const struct npuwin_cqe *cqe,
+			      struct npuwin_retired *retired)
+{
+	queue->cring[queue->cq_head & queue->mask] = *cqe;
+	queue->cq_head++;
+	atomic_inc(&queue->file->unread);
+	retired->posted++;
+}
+
+/* A descriptor has failed for good: what is left completes with its batch's last one. */
+static void npuwin_queue_stop(struct npuwin_queue *queue, struct npuwin_retired *retired)
+{
+	struct npuwin_device *ndev = queue->file->ndev;
+
+	queue->stopped = true;
+	while (queue->tail != queue->head) {
+		const struct npuwin_slot *slot = &queue->slots[queue->tail & queue->mask];
+		u64 last = queue->tail + slot->left;
+		struct npuwin_cqe cqe = {
+			.user_data = queue->ring[last & queue->mask].user_data,
+			.seq = last,
+			.status = NPUWIN_ST_CANCELLED,
+			.rank = NPUWIN_NO_RANK,
+		};
+
+		queue->reserved -= slot->cqes;
+		queue->tail = last + 1;
+		npuwin_stat_add(ndev, NPUWIN_STAT_DESCRIPTORS, slot->left + 1);
+		npuwin_queue_post(queue, &cqe, retired);
+		retired->batches++;
+	}
+}
+
+/**
+ * npuwin_queue_retire() - The descriptor at the tail is through.
+ * @queue: the queue, locked, that the caller executes; its cqe says how it went
+ * @retired: what came of it is added here, for npuwin_queue_notify()
+ */
+void npuwin_queue_retire(struct npuwin_queue *queue, struct npuwin_retired *retired)
+{
+	const struct npuwin_slot *slot = &queue->slots[queue->tail & queue->mask];
+	const struct npuwin_desc *desc = npuwin_queue_desc(queue);
+	struct npuwin_device *ndev = queue->file->ndev;
+	struct npuwin_cqe *cqe = &queue->cqe;
+
+	lockdep_assert_held(&queue->lock);
+
+	memset(&queue->cursor, 0, sizeof(queue->cursor));
+	cqe->user_data = desc->user_data;
+	cqe->seq = queue->tail;
+	if (!slot->left || cqe->status != NPUWIN_ST_OK)
+		retired->batches++;
+
+	if (cqe->status == NPUWIN_ST_OK) {
+		if (desc->opcode == NPUWIN_OP_TPUT)
+			retired->bytes += desc->rows * desc->row_bytes;
+		/* A last one that posts nothing has kept room for its failure. */
+		if (desc->flags & NPUWIN_DESC_F_CQE || !slot->left)
+			queue->reserved--;
+		if (desc->flags & NPUWIN_DESC_F_CQE)
+			npuwin_queue_post(queue, cqe, retired);
+		queue->tail++;
+		npuwin_stat_add(ndev, NPUWIN_STAT_DESCRIPTORS, 1);
+		if (retired->bytes)
+			npuwin_stat_add(ndev, NPUWIN_STAT_BYTES, retired->bytes);
+		return;
+	}
+
+	if (cqe->status == NPUWIN_ST_TIMEOUT)
+		npuwin_stat_add(ndev, NPUWIN_STAT_TIMEOUTS, 1);
+	else if (cqe->status == NPUWIN_ST_BOUNDS)
+		npuwin_stat_add(ndev, NPUWIN_STAT_BOUNDS, 1);
+	npuwin_stat_add(ndev, NPUWIN_STAT_DESCRIPTORS, slot->left + 1);
+	queue->reserved -= slot->cqes;
+	queue->tail += slot->left + 1;
+	npuwin_queue_post(queue, cqe, retired);
+	if (cqe->status != NPUWIN_ST_MISMATCH)
+		npuwin_queue_stop(queue, retired);
+}
+
+/**
+ * npuwin_queue_notify() - Tell who waits for what has been retired.
+ * @queue: the queue, not locked
+ * @retired: what has been
+ */
+void npuwin_queue_notify(struct npuwin_queue *queue, const struct npuwin_retired *retired)
+{
+	if (retired->posted) {
+		if (queue->eventfd)
+			eventfd_signal(queue->eventfd, retired->posted);
+		if (wq_has_sleeper(&queue->file->poll_wq))
+			wake_up_interruptible_poll(&queue->file->poll_wq,
+						   EPOLLIN | EPOLLRDNORM);
+	}
+	if ((retired->posted || retired->batches) && wq_has_sleeper(&queue->wq))
+		wake_up_all(&queue->wq);
+}
+
+/* Forget all completions that nobody has taken. */
+static void npuwin_queue_drop_cqes(struct npuwin_queue *queue)
+{
+	lockdep_assert_held(&queue->lock);
+
+	atomic_sub(queue->cq_head - queue->cq_tail, &queue->file->unread);
+	queue->cq_tail = queue->cq_head;
+}
+
+/**
+ * npuwin_queue_empty() - Reset a queue.
+ * @queue: the queue
+ *
+ * Return: 0, or -ENODEV where its device is gone.
+ */
+int npuwin_queue_empty(struct npuwin_queue *queue)
+{
+	int ret = 0;
+
+	mutex_lock(&queue->submit_lock);
+	npuwin_run_quiesce(queue);
+	/* Nobody may be copying the completions out that are dropped here. */
+	mutex_lock(&queue->take_lock);
+	spin_lock(&queue->lock);
+	if (queue->dead || queue->gone) {
+		ret = -ENODEV;
+	} else {
+		npuwin_queue_drop_cqes(queue);
+		queue->tail = queue->head;
+		queue->reserved = 0;
+		queue->stopped = false;
+		queue->epoch++;
+		queue->cancel = false;
+	}
+	spin_unlock(&queue->lock);
+	mutex_unlock(&queue->take_lock);
+	mutex_unlock(&queue->submit_lock);
+	wake_up_all(&queue->wq);
+	return ret;
+}
+
+/**
+ * npuwin_queue_fail() - A queue's device goes away.
+ * @queue: the queue; its file is locked
+ * @status: what the descriptor at the tail completes with
+ *
+ * What has been completed can still be taken. The queue is its rank's no more.
+ */
+void npuwin_queue_fail(struct npuwin_queue *queue, u32 status)
+{
+	struct npuwin_retired retired = {};
+
+	lockdep_assert_held(&queue->file->lock);
+
+	list_del_init(&queue->link);
+	mutex_lock(&queue->submit_lock);
+	npuwin_run_quiesce(queue);
+	spin_lock(&queue->lock);
+	queue->gone = true;
+	if (queue->tail != queue->head) {
+		queue->cqe = (struct npuwin_cqe) {
+			.status = status,
+			.rank = NPUWIN_NO_RANK,
+		};
+		npuwin_queue_retire(queue, &retired);
+	}
+	spin_unlock(&queue->lock);
+	mutex_unlock(&queue->submit_lock);
+	npuwin_queue_notify(queue, &retired);
+	wake_up_all(&queue->wq);
+}
+
+/**
+ * npuwin_queue_destroy() - A queue goes. On return nothing executes it.
+ * @queue: the queue; its file is locked
+ */
+void npuwin_queue_destroy(struct npuwin_queue *queue)
+{
+	struct npuwin_file *file = queue->file;
+
+	lockdep_assert_held(&file->lock);
+
+	npuwin_obj_remove(file, &queue->obj);
+	list_del_init(&queue->link);
+	mutex_lock(&queue->submit_lock);
+	npuwin_run_quiesce(queue);
+	npuwin_run_exit(queue);
+	mutex_lock(&queue->take_lock);
+	spin_lock(&queue->lock);
+	queue->dead = true;
+	npuwin_queue_drop_cqes(queue);
+	spin_unlock(&queue->lock);
+	mutex_unlock(&queue->take_lock);
+	mutex_unlock(&queue->submit_lock);
+	wake_up_all(&queue->wq);
+	atomic_dec(&file->ndev->nqueues);
+	npuwin_queue_put(queue);
+}
+
+/* ---- creating ---------------------------------------------------------- */
+
+static struct npuwin_queue *npuwin_queue_new(struct npuwin_file *file,
+					     struct npuwin_domain *domain, u32 rank, u32 depth)
+{
+	u32 size = roundup_pow_of_two(depth);
+	struct npuwin_queue *queue;
+
+	queue = kzalloc(sizeof(*queue), GFP_KERNEL_ACCOUNT);
+	if (!queue)
+		return NULL;
+	queue->ring = kvcalloc(size, sizeof(*queue->ring), GFP_KERNEL_ACCOUNT);
+	queue->slots = kvcalloc(size, sizeof(*queue->slots), GFP_KERNEL_ACCOUNT);
+	queue->cring = kvcalloc(size, sizeof(*queue->cring), GFP_KERNEL_ACCOUNT);
+	if (!queue->ring || !queue->slots || !queue->cring) {
+		kvfree(queue->ring);
+		kvfree(queue->slots);
+		kvfree(queue->cring);
+		kfree(queue);
+		return NULL;
+	}
+	kref_init(&queue->ref);
+	npuwin_domain_get(domain);
+	queue->domain = domain;
+	queue->file = file;
+	queue->member = &domain->members[rank];
+	queue->depth = depth;
+	queue->mask = size - 1;
+	INIT_LIST_HEAD(&queue->link);
+	mutex_init(&queue->submit_lock);
+	mutex_init(&queue->take_lock);
+	npuwin_run_init(queue);
+	return queue;
+}
+
+/* Whether a file may have a queue for a rank now. */
+static int npuwin_queue_permitted(struct npuwin_file *file, struct npuwin_domain *domain,
+				  u32 rank)
+{
+	struct npuwin_member *member;
+	int ret;
+
+	if (npuwin_device_gone(file->ndev))
+		return -ENODEV;
+	mutex_lock(&domain->lock);
+	member = npuwin_member_find(domain, rank, file);
+	ret = PTR_ERR_OR_ZERO(member);
+	if (!ret) {
+		ret = npuwin_domain_error(domain);
+		/* It can be made before it can be used. */
+		if (ret == -EAGAIN)
+			ret = 0;
+	}
+	mutex_unlock(&domain->lock);
+	return ret;
+}
+
+/* Make a queue that nobody finds by its id yet. Takes a reference for the caller. */
+static struct npuwin_queue *npuwin_queue_create(struct npuwin_file *file,
+						struct npuwin_domain *domain,
+						const struct npuwin_ioc_queue_create *cmd)
+{
+	struct npuwin_queue *queue;
+	int ret;
+
+	lockdep_assert_held(&file->lock);
+
+	ret = npuwin_queue_permitted(file, domain, cmd->rank);
+	if (ret)
+		return ERR_PTR(ret);
+	queue = npuwin_queue_new(file, domain, cmd->rank, cmd->depth);
+	if (!queue)
+		return ERR_PTR(-ENOMEM);
+	if (cmd->event_fd != -1) {
+		queue->eventfd = eventfd_ctx_fdget(cmd->event_fd);
+		if (IS_ERR(queue->eventfd)) {
+			/* Also where it is something else than an eventfd. */
+			ret = -EBADF;
+			queue->eventfd = NULL;
+			goto err_put;
+		}
+	}
+	ret = npuwin_obj_reserve(file, &queue->obj, NPUWIN_OBJ_QUEUE, NPUWIN_MAX_QUEUES);
+	if (ret)
+		goto err_put;
+	list_add_tail(&queue->link, &queue->member->queues);
+	atomic_inc(&file->ndev->nqueues);
+	kref_get(&queue->ref);
+	return queue;
+
+err_put:
+	npuwin_queue_put(queue);
+	return ERR_PTR(ret);
+}
+
+/**
+ * npuwin_ioctl_queue_create() - NPUWIN_IOC_QUEUE_CREATE.
+ * @ucmd: the call
+ *
+ * Return: 0 or a negative errno.
+ */
+int npuwin_ioctl_queue_create(struct npuwin_ucmd *ucmd)
+{
+	struct npuwin_ioc_queue_create *cmd = ucmd->cmd;
+	struct npuwin_file *file = ucmd->file;
+	struct npuwin_domain *domain;
+	struct npuwin_queue *queue;
+	int ret;
+
+	if (cmd->flags || cmd->reserved || !cmd->depth || cmd->depth > NPUWIN_MAX_QUEUE_DEPTH)
+		return -EINVAL;
+	domain = npuwin_domain_get_fd(cmd->domain_fd);
+	if (IS_ERR(domain))
+		return PTR_ERR(domain);
+	mutex_lock(&file->lock);
+	queue = npuwin_queue_create(file, domain, cmd);
+	mutex_unlock(&file->lock);
+	npuwin_domain_put(domain);
+	if (IS_ERR(queue))
+		return PTR_ERR(queue);
+
+	/* A user's page may take its time: not under the lock that an unplug needs. */
+	cmd->queue_id = queue->obj.id;
+	ret = npuwin_respond(ucmd);
+	mutex_lock(&file->lock);
+	/* Its rank may have left meanwhile. */
+	if (!queue->dead) {
+		if (ret)
+			npuwin_queue_destroy(queue);
+		else
+			npuwin_obj_finalize(file, &queue->obj);
+	}
+	mutex_unlock(&file->lock);
+	npuwin_queue_put(queue);
+	return ret;
+}
+
+/**
+ * npuwin_ioctl_queue_reset() - NPUWIN_IOC_QUEUE_RESET.
+ * @ucmd: the call
+ *
+ * Return: 0 or a negative errno.
+ */
+int npuwin_ioctl_queue_reset(struct npuwin_ucmd *ucmd)
+{
+	struct npuwin_ioc_queue_reset *cmd = ucmd->cmd;
+	struct npuwin_queue *queue = npuwin_queue_get(ucmd->file, cmd->queue_id);
+	int ret;
+
+	if (!queue)
+		return -ENOENT;
+	ret = npuwin_domain_error(queue->domain);
+	if (!ret || ret == -EAGAIN)
+		ret = npuwin_queue_empty(queue);
+	else
+		ret = -ECANCELED;
+	npuwin_queue_put(queue);
+	return ret;
+}
+
+/* ---- posting and taking ------------------------------------------------ */
+
+/*
+ * Copy a batch into the ring, behind the head.
+ * Return: 0, or -EFAULT where its pages are not there at the moment: a user can make a
+ * page take for ever, and an unplug needs the lock that is held.
+ */
+static int npuwin_queue_copy(struct npuwin_queue *queue, const struct npuwin_desc __user *user,
+			     u32 count)
+{
+	u32 first = queue->head & queue->mask;
+	u32 part = min(count, queue->mask + 1 - first);
+	u32 i, cqes = 0;
+	bool fault;
+
+	pagefault_disable();
+	fault = copy_from_user(&queue->ring[first], user, part * sizeof(*user)) ||
+		copy_from_user(queue->ring, user + part, (count - part) * sizeof(*user));
+	pagefault_enable();
+	if (fault)
+		return -EFAULT;
+
+	/* From the end: how many completions can what is left of the batch post? */
+	for (i = count; i--; ) {
+		u32 at = (first + i) & queue->mask;
+
+		if (i == count - 1 || queue->ring[at].flags & NPUWIN_DESC_F_CQE)
+			cqes++;
+		queue->slots[at].left = count - 1 - i;
+		queue->slots[at].cqes = cqes;
+	}
+	return 0;
+}
+
+/* Why a queue takes nothing now; 0 if it does. */
+static int npuwin_queue_refusal(const struct npuwin_queue *queue)
+{
+	int ret;
+
+	if (queue->dead)
+		return -ENOENT;
+	if (queue->gone)
+		return -ENODEV;
+	ret = npuwin_domain_error(queue->domain);
+	if (ret)
+		return ret;
+	return queue->stopped ? -ECANCELED : 0;
+}
+
+/* Post a batch whose pages are there. Sets @until to its end. */
+static int npuwin_queue_try_submit(struct npuwin_queue *queue, const struct npuwin_ioc_submit *cmd,
+			       struct npuwin_until *until)
+{
+	u32 cqes;
+	int ret;
+
+	if (mutex_lock_interruptible(&queue->submit_lock))
+		return -ERESTARTSYS;
+	spin_lock(&queue->lock);
+	ret = npuwin_queue_refusal(queue);
+	if (!ret && queue->head - queue->tail + cmd->count > queue->depth)
+		ret = -EAGAIN;
+	spin_unlock(&queue->lock);
+	if (!ret)
+		ret = npuwin_queue_copy(queue, u64_to_user_ptr(cmd->descs), cmd->count);
+	if (ret)
+		goto out_unlock;
+
+	spin_lock(&queue->lock);
+	ret = npuwin_queue_refusal(queue);
+	cqes = queue->slots[queue->head & queue->mask].cqes;
+	if (!ret && queue->cq_head - queue->cq_tail + queue->reserved + cqes > queue->depth)
+		ret = -EAGAIN;
+	if (!ret) {
+		queue->reserved += cqes;
+		queue->head += cmd->count;
+		until->seq = queue->head;
+		until->epoch = queue->epoch;
+		/* Who waits executes it himself, if nobody else does already. */
+		if (!(cmd->flags & NPUWIN_SUBMIT_F_WAIT) || queue->helper)
+			npuwin_run_kick(queue);
+	}
+	spin_unlock(&queue->lock);
+out_unlock:
+	mutex_unlock(&queue->submit_lock);
+	return ret;
+}
+
+static int npuwin_queue_submit(struct npuwin_queue *queue, const struct npuwin_ioc_submit *cmd,
+			       struct npuwin_until *until)
+{
+	size_t size = cmd->count * sizeof(struct npuwin_desc);
+	int ret;
+
+	for (;;) {
+		ret = npuwin_queue_try_submit(queue, cmd, until);
+		if (ret != -EFAULT)
+			return ret;
+		if (fault_in_readable(u64_to_user_ptr(cmd->descs), size))
+			return -EFAULT;
+		if (signal_pending(current))
+			return -ERESTARTSYS;
+	}
+}
+
+/*
+ * Take up to @room completions, where there are at least @min, into pages that are there.
+ * Return: how many, or -EFAULT, and then none is taken; @size is what it takes.
+ */
+static int npuwin_queue_try_take(struct npuwin_queue *queue, struct npuwin_cqe __user *user,
+				 u32 room, u32 min, size_t *size)
+{
+	u32 first, part, count;
+	int ret = 0;
+	bool fault;
+
+	mutex_lock(&queue->take_lock);
+	spin_lock(&queue->lock);
+	count = min_t(u64, queue->cq_head - queue->cq_tail, room);
+	first = queue->cq_tail & queue->mask;
+	spin_unlock(&queue->lock);
+	if (!count || count < min)
+		goto out_unlock;
+
+	*size = count * sizeof(*user);
+	part = min(count, queue->mask + 1 - first);
+	pagefault_disable();
+	fault = copy_to_user(user, &queue->cring[first], part * sizeof(*user)) ||
+		copy_to_user(user + part, queue->cring, (count - part) * sizeof(*user));
+	pagefault_enable();
+	if (fault) {
+		ret = -EFAULT;
+		goto out_unlock;
+	}
+	spin_lock(&queue->lock);
+	queue->cq_tail += count;
+	spin_unlock(&queue->lock);
+	atomic_sub(count, &queue->file->unread);
+	ret = count;
+out_unlock:
+	mutex_unlock(&queue->take_lock);
+	return ret;
+}
+
+static int npuwin_queue_take(struct npuwin_queue *queue, struct npuwin_cqe __user *user,
+			     u32 room, u32 min)
+{
+	size_t size;
+	int ret;
+
+	for (;;) {
+		ret = npuwin_queue_try_take(queue, user, room, min, &size);
+		if (ret != -EFAULT)
+			return ret;
+		if (fault_in_safe_writeable((char __user *)user, size) ||
+		    fatal_signal_pending(current))
+			return -EFAULT;
+	}
+}
+
+/**
+ * npuwin_ioctl_submit() - NPUWIN_IOC_SUBMIT.
+ * @ucmd: the call
+ *
+ * Return: 0 or a negative errno.
+ */
+int npuwin_ioctl_submit(struct npuwin_ucmd *ucmd)
+{
+	struct npuwin_ioc_submit *cmd = ucmd->cmd;
+	struct npuwin_until until = {};
+	struct npuwin_queue *queue;
+	int ret;
+
+	if (cmd->flags & ~NPUWIN_SUBMIT_F_WAIT)
+		return -EINVAL;
+	if (cmd->flags & NPUWIN_SUBMIT_F_WAIT ? cmd->deadline_ns < 0 :
+	    cmd->deadline_ns || cmd->cqes || cmd->cqe_count)
+		return -EINVAL;
+	queue = npuwin_queue_get(ucmd->file, cmd->queue_id);
+	if (!queue)
+		return -ENOENT;
+	if (!cmd->count || cmd->count > queue->depth) {
+		ret = -EINVAL;
+		goto out_put;
+	}
+
+	ret = npuwin_queue_submit(queue, cmd, &until);
+	if (ret)
+		goto out_put;
+	npuwin_stat_add(ucmd->file->ndev, NPUWIN_STAT_DOORBELLS, 1);
+	cmd->submitted = cmd->count;
+	if (cmd->flags & NPUWIN_SUBMIT_F_WAIT) {
+		/* Whatever ends the wait, the batch has been taken: that is success. */
+		npuwin_run_wait(queue, &until, cmd->deadline_ns);
+		ret = npuwin_queue_take(queue, u64_to_user_ptr(cmd->cqes), cmd->cqe_count, 0);
+		cmd->cqe_count = max(ret, 0);
+		ret = min(ret, 0);
+	}
+	if (npuwin_respond(ucmd))
+		ret = -EFAULT;
+out_put:
+	npuwin_queue_put(queue);
+	return ret;
+}
+
+/**
+ * npuwin_ioctl_queue_wait() - NPUWIN_IOC_QUEUE_WAIT.
+ * @ucmd: the call
+ *
+ * Return: 0 or a negative errno.
+ */
+int npuwin_ioctl_queue_wait(struct npuwin_ucmd *ucmd)
+{
+	struct npuwin_ioc_queue_wait *cmd = ucmd->cmd;
+	struct npuwin_until until = { .min = cmd->min };
+	struct npuwin_queue *queue;
+	int ret, taken = 0;
+
+	if (cmd->flags || cmd->reserved || cmd->deadline_ns < 0 || !cmd->min ||
+	    cmd->min > cmd->cqe_count)
+		return -EINVAL;
+	queue = npuwin_queue_get(ucmd->file, cmd->queue_id);
+	if (!queue)
+		return npuwin_device_gone(ucmd->file->ndev) ? -ENODEV : -ENOENT;
+	if (cmd->cqe_count > queue->depth) {
+		ret = -EINVAL;
+		goto out_put;
+	}
+
+	spin_lock(&queue->lock);
+	until.epoch = queue->epoch;
+	spin_unlock(&queue->lock);
+	for (;;) {
+		ret = npuwin_run_wait(queue, &until, cmd->deadline_ns);
+		if (ret)
+			break;
+		/* Another task may have been quicker to take them. */
+		taken = npuwin_queue_take(queue, u64_to_user_ptr(cmd->cqes), cmd->cqe_count,
+					  READ_ONCE(queue->gone) ? 1 : cmd->min);
+		if (taken)
+			break;
+	}
+	if (taken < 0) {
+		ret = taken;
+	} else if (!ret || ret == -EAGAIN || ret == -ETIMEDOUT) {
+		cmd->cqe_count = taken;
+		if (npuwin_respond(ucmd))
+			ret = -EFAULT;
+	}
+out_put:
+	npuwin_queue_put(queue);
+	return ret;
+}
