@@ -8,10 +8,6 @@
 
 #include "internal.h"
 
-#ifndef NPUWIN_VERSION
-#define NPUWIN_VERSION "0.1.0"
-#endif
-
 #define NSEC_PER_SEC 1000000000LL
 #define NSEC_PER_MSEC 1000000LL
 
@@ -62,5 +58,5 @@ int npuwin_thread(pthread_t *thread, void *(*run)(void *arg), void *arg)
 
 const char *npuwin_version(void)
 {
-	return NPUWIN_VERSION;
+	return NPUWIN_VERSION_STRING;
 }

@@ -48,7 +48,11 @@ struct endpoint;
  *	up to @room completions. Returns completions taken (>= 0) or a negative errno. NULL
  *	where the engine is the runtime's own (job.c executes)
  * @collect: as NPUWIN_IOC_QUEUE_WAIT with min 1. Returns completions taken
- * @event_fd: descriptor that polls readable when there are completions
+ * @event_fd: descriptor that polls readable when there are completions; who reads it to zero
+ *	does so before he collects
+ * @queue_reset: as NPUWIN_IOC_QUEUE_RESET; -ECANCELED where the domain's reset will do it
+ *
+ * @collect, @event_fd and @queue_reset are NULL where @submit is.
  */
 struct provider_ops {
 	const char *name;
@@ -74,6 +78,7 @@ struct provider_ops {
 	int (*collect)(struct endpoint *ep, struct npuwin_cqe *cqes, uint32_t room,
 		       int64_t deadline_ns);
 	int (*event_fd)(struct endpoint *ep);
+	int (*queue_reset)(struct endpoint *ep);
 };
 
 extern const struct provider_ops provider_dev;
@@ -84,7 +89,7 @@ extern const struct provider_ops provider_shm;
  * @ops: its provider
  * @priv: the provider's
  * @lock: protects @progress
- * @progress: the thread that drives jobs nobody waits for; NULL until it is needed
+ * @progress: threads that drive jobs nobody waits for, one for each domain that needs it
  * @reason: why this provider was taken
  */
 struct npuwin {
@@ -92,7 +97,7 @@ struct npuwin {
 	void *priv;
 	pthread_mutex_t lock;
 	struct progress *progress;
-	char reason[256];
+	char reason[512];
 };
 
 /**
@@ -139,6 +144,8 @@ struct endpoint {
  * @pos: job.c's: descriptor being executed
  * @cursor: job.c's
  * @event_fd: job.c's: -1, or made by job_fd()
+ * @serial: job.c's: number that its completion is known by
+ * @posted: job.c's: the engine has it
  *
  * Jobs of one endpoint execute in the order of their starts on each rail; a caller that
  * needs order between the rails waits in between.
@@ -154,6 +161,8 @@ struct job {
 	uint32_t pos;
 	struct npuwin_cursor cursor;
 	int event_fd;
+	uint32_t serial;
+	bool posted;
 };
 
 /*

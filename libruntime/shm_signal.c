@@ -100,8 +100,8 @@ static int cell_of(struct shm_domain *sd, const struct npuwin_signal *signal, co
 /* 0 one holds; -EAGAIN none does; or what ends the wait. What ends it is read before the cells
  * are: who has left had written his cells by then.
  */
-static int look(struct shm_domain *sd, struct npuwin_signal *signals, uint32_t count,
-		uint32_t *index, uint32_t *gone)
+static int look(struct shm_domain *sd, uint32_t generation, struct npuwin_signal *signals,
+		uint32_t count, uint32_t *index, uint32_t *gone)
 {
 	struct shm_state state = shm_state(sd);
 	uint32_t i, peer, left = count;
@@ -125,6 +125,8 @@ static int look(struct shm_domain *sd, struct npuwin_signal *signals, uint32_t c
 		}
 	}
 	*index = left;
+	if (state.generation != generation)
+		return -ECANCELED;
 	if (state.state == NPUWIN_DOMAIN_ABORTED) {
 		rc = shm_abort_error(sd, gone);
 		if (rc != -EPIPE)
@@ -152,14 +154,14 @@ int shm_signal_wait(struct endpoint *ep, struct npuwin_signal *signals, uint32_t
 		    int64_t deadline_ns, uint32_t *index, uint32_t *gone)
 {
 	struct shm_domain *sd = shm_domain_of(ep);
-	uint32_t i, seen, bits = 0;
+	uint32_t i, seen, bits = 0, generation = shm_state(sd).generation;
 	int rc;
 
 	*gone = NPUWIN_NO_RANK;
 	*index = count;
 	if (deadline_ns < 0)
 		return -EINVAL;
-	rc = look(sd, signals, count, index, gone);
+	rc = look(sd, generation, signals, count, index, gone);
 	if (rc != -EAGAIN || deadline_ns == 0)
 		return rc;
 	for (i = 0; i < count; i++)
@@ -168,7 +170,7 @@ int shm_signal_wait(struct endpoint *ep, struct npuwin_signal *signals, uint32_t
 	count_sleepers(sd, signals, count, 1);
 	for (;;) {
 		seen = shm_load(&sd->slots[sd->slot].event);
-		rc = look(sd, signals, count, index, gone);
+		rc = look(sd, generation, signals, count, index, gone);
 		if (rc != -EAGAIN)
 			break;
 		rc = shm_sleep(sd, seen, bits, deadline_ns);
@@ -179,6 +181,6 @@ int shm_signal_wait(struct endpoint *ep, struct npuwin_signal *signals, uint32_t
 	if (rc != -ETIMEDOUT)
 		return rc;
 	/* The cell may have changed while the deadline passed. */
-	rc = look(sd, signals, count, index, gone);
+	rc = look(sd, generation, signals, count, index, gone);
 	return rc == -EAGAIN ? -ETIMEDOUT : rc;
 }
