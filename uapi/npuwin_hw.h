@@ -294,7 +294,7 @@ struct npuwin_hw_abort {
  * @abort: of ABORT
  * @raw: all of it; what a command does not use is zero
  * @clock_offset: of CLOCK with %NPUWIN_HW_CLOCK_F_SET: device clock minus the host's
- *	CLOCK_MONOTONIC, ns
+ *	CLOCK_MONOTONIC in ns, two's complement
  */
 struct npuwin_hw_request {
 	__u16	opcode;
@@ -308,7 +308,7 @@ struct npuwin_hw_request {
 		struct npuwin_hw_table table;
 		struct npuwin_hw_abort abort;
 		__u8	raw[48];
-		__s64	clock_offset __attribute__((aligned(8)));
+		__aligned_u64 clock_offset;
 	};
 };
 
