@@ -71,7 +71,7 @@ struct npuwin_domain *npuwin_domain_get_fd(int fd)
  */
 int npuwin_domain_error(const struct npuwin_domain *domain)
 {
-	switch (smp_load_acquire(&domain->state)) {
+	switch (npuwin_domain_state(domain)) {
 	case NPUWIN_DOMAIN_READY:
 		return 0;
 	case NPUWIN_DOMAIN_FORMING:
@@ -106,11 +106,14 @@ struct npuwin_member *npuwin_member_find(struct npuwin_domain *domain, u32 rank,
 	return member;
 }
 
-/* A state that userspace can read: after what belongs to it. */
 static void npuwin_domain_set_state(struct npuwin_domain *domain, u32 state)
 {
+	/*
+	 * After what belongs to the state, for who reads it here (npuwin_domain_state()) and
+	 * for userspace, which reads the status page.
+	 */
 	smp_store_release(&domain->state, state);
-	smp_store_release(&domain->status->state, state);
+	smp_store_release(&domain->status->state, state); /* as above */
 }
 
 static void npuwin_member_set_state(struct npuwin_member *member, u32 state)
@@ -120,8 +123,10 @@ static void npuwin_member_set_state(struct npuwin_member *member, u32 state)
 	lockdep_assert_held(&domain->lock);
 
 	spin_lock_irq(&member->wq.lock);
+	/* After the memory of who joins; pairs with npuwin_member_state(). */
 	smp_store_release(&member->state, state);
 	spin_unlock_irq(&member->wq.lock);
+	/* For userspace, which may map the rank's memory when it sees this. */
 	smp_store_release(&domain->status->rank[member->rank].state, state);
 }
 

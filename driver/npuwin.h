@@ -52,15 +52,14 @@ struct npuwin_file;
 struct npuwin_mem;
 struct npuwin_queue;
 
-/**
- * npuwin_srcu - Read-held by whoever touches a member's memory or maps it.
- *
- * A writer that has marked a rank or a device as gone and then waits for a grace period
- * knows that nobody reads, writes or maps its memory any more.
+/*
+ * Read-held by whoever touches a member's memory or maps it. Who has marked a rank or a
+ * device as gone and then waits for a grace period knows that nobody reads, writes or maps
+ * its memory any more.
  */
 extern struct srcu_struct npuwin_srcu;
 
-/** npuwin_wq - Where queues are executed whose submitter does not wait. */
+/* Where queues are executed whose submitter does not wait. */
 extern struct workqueue_struct *npuwin_wq;
 
 /* ---- backends ---------------------------------------------------------- */
@@ -144,9 +143,9 @@ struct npuwin_device {
 	atomic64_t memory_used;
 	bool gone;
 	struct rw_semaphore alive;
-	struct mutex lock;
+	struct mutex lock;	/* @files */
 	struct list_head files;
-	struct mutex mem_lock;
+	struct mutex mem_lock;	/* @mems */
 	struct list_head mems;
 	atomic64_t stats[NPUWIN_STAT_COUNT];
 	atomic_t nqueues;
@@ -192,7 +191,7 @@ struct npuwin_obj {
 struct npuwin_file {
 	struct npuwin_device *ndev;
 	struct list_head link;
-	struct mutex lock;
+	struct mutex lock;	/* objects that are made, joined, removed */
 	struct xarray objs;
 	u32 nobjs[NPUWIN_OBJ_TYPES];
 	struct list_head members;
@@ -303,7 +302,7 @@ struct npuwin_member {
  */
 struct npuwin_domain {
 	struct kref ref;
-	struct mutex lock;
+	struct mutex lock;	/* states, the members' too */
 	u32 nranks;
 	u64 window_size;
 	u32 state;
@@ -375,8 +374,8 @@ struct npuwin_park {
  * @slots: beside them
  * @cring: completions
  * @submit_lock: serializes posting, reset and destruction
- * @take_lock: serializes taking completions; taken with no other lock held
- * @lock: protects all that follows, up to @engine
+ * @take_lock: serializes taking completions; nests in @submit_lock
+ * @lock: protects all that follows, up to @helper
  * @state: who executes
  * @cancel: nobody may start to execute, and who executes stops after the step
  * @stopped: a descriptor failed: takes nothing until it is reset
@@ -411,10 +410,10 @@ struct npuwin_queue {
 	struct npuwin_desc *ring;
 	struct npuwin_slot *slots;
 	struct npuwin_cqe *cring;
-	struct mutex submit_lock;
-	struct mutex take_lock;
+	struct mutex submit_lock;	/* who posts, resets, destroys */
+	struct mutex take_lock;		/* who takes completions */
 
-	spinlock_t lock;
+	spinlock_t lock;		/* all from here to @helper */
 	enum npuwin_queue_state state;
 	bool cancel;
 	bool stopped;
@@ -564,8 +563,8 @@ unsigned long npuwin_domain_unmapped_area(struct file *filp, unsigned long addr,
 
 /* Offsets of what a domain's file maps. Windows come last, since they have no end. */
 #define NPUWIN_MAP_STATUS	0ULL
-#define NPUWIN_MAP_NOTIFY	(1ULL << 30)
-#define NPUWIN_MAP_WINDOW	(1ULL << 32)
+#define NPUWIN_MAP_NOTIFY	BIT_ULL(30)
+#define NPUWIN_MAP_WINDOW	BIT_ULL(32)
 
 /* ---- domain.c ---------------------------------------------------------- */
 
@@ -579,34 +578,53 @@ int npuwin_domain_error(const struct npuwin_domain *domain);
 void npuwin_member_kill(struct npuwin_member *member);
 
 /**
+ * npuwin_member_state() - What has become of a rank.
+ * @member: the rank
+ *
+ * Return: NPUWIN_RANK_*.
+ */
+static inline u32 npuwin_member_state(const struct npuwin_member *member)
+{
+	/* Before what a joined rank has is used; pairs with npuwin_member_set_state(). */
+	return smp_load_acquire(&member->state);
+}
+
+/**
  * npuwin_member_joined() - Whether a rank's memory may be looked at.
  * @member: the rank
  *
- * Context: inside npuwin_srcu, or under member->wq.lock.
+ * Context: inside npuwin_srcu, or under the domain's lock or member->wq.lock.
+ *
+ * Return: whether it may.
  */
 static inline bool npuwin_member_joined(const struct npuwin_member *member)
 {
-	return smp_load_acquire(&member->state) == NPUWIN_RANK_JOINED;
+	return npuwin_member_state(member) == NPUWIN_RANK_JOINED;
 }
 
 /**
  * npuwin_member_left() - Whether a rank has left or died.
  * @member: the rank
+ *
+ * Return: whether it has.
  */
 static inline bool npuwin_member_left(const struct npuwin_member *member)
 {
-	u32 state = smp_load_acquire(&member->state);
+	u32 state = npuwin_member_state(member);
 
 	return state == NPUWIN_RANK_LEFT || state == NPUWIN_RANK_DEAD;
 }
 
 /**
- * npuwin_domain_ready() - Whether engines may write.
+ * npuwin_domain_state() - What state a domain is in.
  * @domain: the domain
+ *
+ * Return: NPUWIN_DOMAIN_*.
  */
-static inline bool npuwin_domain_ready(const struct npuwin_domain *domain)
+static inline u32 npuwin_domain_state(const struct npuwin_domain *domain)
 {
-	return smp_load_acquire(&domain->state) == NPUWIN_DOMAIN_READY;
+	/* Before why it was aborted is read; pairs with npuwin_domain_set_state(). */
+	return smp_load_acquire(&domain->state);
 }
 
 /* ---- queue.c ----------------------------------------------------------- */

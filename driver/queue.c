@@ -170,7 +170,7 @@ static void npuwin_queue_drop_cqes(struct npuwin_queue *queue)
  * npuwin_queue_empty() - Reset a queue.
  * @queue: the queue
  *
- * Return: 0, or -ENODEV where its device is gone.
+ * Return: 0, -ENODEV where its device is gone, or -ENOENT where it is itself.
  */
 int npuwin_queue_empty(struct npuwin_queue *queue)
 {
@@ -181,7 +181,9 @@ int npuwin_queue_empty(struct npuwin_queue *queue)
 	/* Nobody may be copying the completions out that are dropped here. */
 	mutex_lock(&queue->take_lock);
 	spin_lock(&queue->lock);
-	if (queue->dead || queue->gone) {
+	if (queue->dead) {
+		ret = -ENOENT;
+	} else if (queue->gone) {
 		ret = -ENODEV;
 	} else {
 		npuwin_queue_drop_cqes(queue);
@@ -466,8 +468,9 @@ static int npuwin_queue_refusal(const struct npuwin_queue *queue)
 }
 
 /* Post a batch whose pages are there. Sets @until to its end. */
-static int npuwin_queue_try_submit(struct npuwin_queue *queue, const struct npuwin_ioc_submit *cmd,
-			       struct npuwin_until *until)
+static int npuwin_queue_try_submit(struct npuwin_queue *queue,
+				   const struct npuwin_ioc_submit *cmd,
+				   struct npuwin_until *until)
 {
 	u32 cqes;
 	int ret;
@@ -591,9 +594,12 @@ int npuwin_ioctl_submit(struct npuwin_ucmd *ucmd)
 
 	if (cmd->flags & ~NPUWIN_SUBMIT_F_WAIT)
 		return -EINVAL;
-	if (cmd->flags & NPUWIN_SUBMIT_F_WAIT ? cmd->deadline_ns < 0 :
-	    cmd->deadline_ns || cmd->cqes || cmd->cqe_count)
+	if (cmd->flags & NPUWIN_SUBMIT_F_WAIT) {
+		if (cmd->deadline_ns < 0)
+			return -EINVAL;
+	} else if (cmd->deadline_ns || cmd->cqes || cmd->cqe_count) {
 		return -EINVAL;
+	}
 	queue = npuwin_queue_get(ucmd->file, cmd->queue_id);
 	if (!queue)
 		return -ENOENT;

@@ -130,7 +130,7 @@ static u32 npuwin_run_verdict(const struct npuwin_queue *queue, u32 writer, u32 
 	const struct npuwin_domain *domain = queue->domain;
 
 	*rank = NPUWIN_NO_RANK;
-	if (!npuwin_domain_ready(domain)) {
+	if (npuwin_domain_state(domain) != NPUWIN_DOMAIN_READY) {
 		*rank = READ_ONCE(domain->abort_rank);
 		return READ_ONCE(domain->abort_death) ? NPUWIN_ST_PEER : NPUWIN_ST_ABORTED;
 	}
@@ -235,7 +235,7 @@ static enum npuwin_exec npuwin_run_step(struct npuwin_queue *queue)
 	status = npuwin_run_verdict(queue, NPUWIN_NO_RANK, &rank);
 	if (!status || wait) {
 		exec = queue->file->ndev->ops->step(queue, NPUWIN_STEP_BYTES);
-		/* What holds holds, even when all else is lost. */
+		/* A wait that is fulfilled is, even when all else is lost. */
 		if (!status || (exec == NPUWIN_EXEC_DONE && queue->cqe.status == NPUWIN_ST_OK))
 			return exec;
 	} else {

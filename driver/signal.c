@@ -85,6 +85,7 @@ static atomic_t *npuwin_sleepers(struct npuwin_member *member)
 void npuwin_sleepers_inc(struct npuwin_member *member)
 {
 	atomic_inc(npuwin_sleepers(member));
+	/* Pairs with the barrier of a mapped writer, between his cell and this. */
 	smp_mb__after_atomic();
 }
 
@@ -141,7 +142,7 @@ static bool npuwin_signal_hopeless(const struct npuwin_signal_entry *entry)
 {
 	struct npuwin_domain *domain = entry->wait->domain;
 
-	return smp_load_acquire(&domain->state) == NPUWIN_DOMAIN_ABORTED ||
+	return npuwin_domain_state(domain) == NPUWIN_DOMAIN_ABORTED ||
 	       READ_ONCE(domain->generation) != entry->wait->generation ||
 	       !npuwin_member_joined(entry->member) ||
 	       (entry->sig.peer != NPUWIN_NO_RANK &&
@@ -206,7 +207,7 @@ static int npuwin_signals_verdict(struct npuwin_signal_wait *wait,
 		const struct npuwin_signal_entry *entry = &wait->entries[i];
 		u32 peer = entry->sig.peer;
 
-		if (entry->member->state == NPUWIN_RANK_EMPTY) {
+		if (npuwin_member_state(entry->member) == NPUWIN_RANK_EMPTY) {
 			ret = -ENOENT;
 			goto out;
 		}
