@@ -176,7 +176,7 @@ void moe_print_summary(const struct moe_job *job, const struct run_args *args,
 
 	printf("MoE dispatch and combine on %u ranks (%s), rail %s, mode %s\n", l->nranks,
 	       run_forms[args->form], run_rails[args->rail], run_modes[args->mode]);
-	printf("  provider  %s: %s\n", report->provider, report->reason);
+	printf("  provider  %s\n", report->reason);
 	print_routing(&job->plan);
 	printf("  rows      %s %s: %" PRIu64 " bytes each; MAX_RECV is %u\n", job->dtype,
 	       npy_shape_text(shape, sizeof(shape), l->ndim - 1, l->shape + 1), l->row_bytes,
