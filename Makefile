@@ -66,6 +66,11 @@ $(obj)/%.o: %.c Makefile
 
 -include $(shell find $(obj) -name '*.d' 2>/dev/null)
 
+# For the tools of 'make lint', which compile by themselves.
+.PHONY: print-flags
+print-flags:
+	@echo $(flags) -isystem build/kselftest
+
 objects = $(patsubst %.c,$(obj)/%.o,$(wildcard $(1)))
 
 # --- The runtime -----------------------------------------------------------
