@@ -20,7 +20,7 @@ const char *cli_command(void)
 	return command_name ? command_name : "";
 }
 
-int complain(int code, const char *fmt, ...)
+void cli_complain(const char *fmt, ...)
 {
 	char line[1024];
 	va_list ap;
@@ -32,7 +32,6 @@ int complain(int code, const char *fmt, ...)
 		if (iscntrl((unsigned char)*p))
 			*p = '?';
 	fprintf(stderr, "npuwin%s%s: %s\n", command_name ? " " : "", cli_command(), line);
-	return code;
 }
 
 const char *cli_exit_codes(void)

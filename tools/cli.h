@@ -67,8 +67,9 @@ extern const struct command cmd_info;
 extern const struct command cmd_list;
 extern const struct command cmd_moe;
 
-/** complain() - Write a sentence to stderr, after the command's name. Return: @code. */
-int complain(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* complain() - Write a sentence to stderr, after the command's name; its value is @code. */
+#define complain(code, ...)	(cli_complain(__VA_ARGS__), (code))
+void cli_complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /** cli_set_command() - Whose complaints these are. */
 void cli_set_command(const char *name);

@@ -303,8 +303,8 @@ static int dispatch_and_combine(struct moe_job *job)
 		else if (!run_args.quiet)
 			moe_print_summary(job, &run_args, &report);
 		if (clamped)
-			complain(0, "%llu counts were clamped to MAX_RECV %u: those rows were not sent",
-				 (unsigned long long)clamped, job->layout.max_recv);
+			cli_complain("%llu counts were clamped to MAX_RECV %u: those rows were not sent",
+				     (unsigned long long)clamped, job->layout.max_recv);
 		if (report.mismatch[0])
 			rc = complain(CLI_FAILED, "not verified: %s", report.mismatch);
 	}

@@ -157,7 +157,7 @@ static int first_byte(const char *path, uint8_t *byte)
 int moe_plan_load(struct moe_plan *p, const char *path, uint64_t *hidden, uint32_t *dtype)
 {
 	uint32_t n;
-	uint8_t byte;
+	uint8_t byte = 0;
 	int rc = first_byte(path, &byte);
 
 	if (!rc)

@@ -65,14 +65,14 @@ static int count_routes(struct moe_plan *p, const struct npy *routes)
 static int place_tokens(struct moe_plan *p, const struct npy *routes)
 {
 	uint64_t cells = (uint64_t)p->counts.nranks * p->counts.nranks, cell;
-	uint64_t *next = malloc(cells * sizeof(*next));
+	uint64_t *next = malloc((cells + 1) * sizeof(*next));
 
 	p->token = calloc(p->start[cells] + 1, sizeof(*p->token));
 	if (!next || !p->token) {
 		free(next);
 		return complain(CLI_FAILED, "out of memory");
 	}
-	memcpy(next, p->start, cells * sizeof(*next));
+	memcpy(next, p->start, (cells + 1) * sizeof(*next));
 	for (uint64_t i = 0; i < p->tokens * p->topk; i++)
 		if (route_cell(p, routes, i, &cell))
 			p->token[next[cell]++] = i / p->topk;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,42 +41,43 @@ int outfile_same(const char *a, const char *b)
 	return st_a.st_dev == st_b.st_dev && st_a.st_ino == st_b.st_ino;
 }
 
-static int make_temporary(struct outfile *f)
+/* Return: whether it could be made; else errno says why not. */
+static bool make_temporary(struct outfile *f)
 {
 	char dir[PATH_MAX];
 	const char *base;
 	mode_t mask;
-	int n;
+	int n = -1;
 
-	if (split_path(f->path, dir, sizeof(dir), &base))
-		return -ENAMETOOLONG;
-	n = snprintf(f->tmp, sizeof(f->tmp), "%s/.%.200s.XXXXXX", dir, base);
+	if (!split_path(f->path, dir, sizeof(dir), &base))
+		n = snprintf(f->tmp, sizeof(f->tmp), "%s/.%.200s.XXXXXX", dir, base);
 	if (n < 0 || (size_t)n >= sizeof(f->tmp)) {
 		f->tmp[0] = '\0';
-		return -ENAMETOOLONG;
+		errno = ENAMETOOLONG;
+		return false;
 	}
 	f->fd = mkostemp(f->tmp, O_CLOEXEC);
 	if (f->fd < 0) {
 		f->tmp[0] = '\0';
-		return -errno;
+		return false;
 	}
 	mask = umask(0);
 	umask(mask);
-	return fchmod(f->fd, 0666 & ~mask) ? -errno : 0;
+	return !fchmod(f->fd, 0666 & ~mask);
 }
 
-static int map_temporary(struct outfile *f)
+static bool map_temporary(struct outfile *f)
 {
 	int rc = posix_fallocate(f->fd, 0, (off_t)f->map_len);
 
-	if (rc)
-		return -rc;
-	f->map = mmap(NULL, f->map_len, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
-	if (f->map == MAP_FAILED) {
-		f->map = NULL;
-		return -errno;
+	if (rc) {
+		errno = rc;
+		return false;
 	}
-	return 0;
+	f->map = mmap(NULL, f->map_len, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
+	if (f->map == MAP_FAILED)
+		f->map = NULL;
+	return f->map;
 }
 
 int outfile_create(struct outfile *f, const char *path, const char *descr, uint32_t ndim,
@@ -85,7 +87,6 @@ int outfile_create(struct outfile *f, const char *path, const char *descr, uint3
 	size_t head = npy_header(header, descr, ndim, shape);
 	uint64_t len = strtoul(descr + 2, NULL, 10) * (descr[1] == 'U' ? 4 : 1);
 	struct stat st;
-	int rc;
 
 	memset(f, 0, sizeof(*f));
 	f->path = path;
@@ -96,12 +97,11 @@ int outfile_create(struct outfile *f, const char *path, const char *descr, uint3
 
 	if (!stat(path, &st) && !S_ISREG(st.st_mode))
 		return complain(CLI_FILE, "cannot write %s: it exists and is not a file", path);
-	rc = make_temporary(f);
-	if (!rc)
-		rc = map_temporary(f);
-	if (rc) {
+	if (!make_temporary(f) || !map_temporary(f)) {
+		int err = errno;
+
 		outfile_discard(f, 1);
-		return complain(CLI_FILE, "cannot write %s: %s", path, strerror(-rc));
+		return complain(CLI_FILE, "cannot write %s: %s", path, strerror(err));
 	}
 	memcpy(f->map, header, head);
 	f->data = f->map + head;

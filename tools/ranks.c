@@ -403,7 +403,7 @@ static void *shared_memory(size_t len)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-static int run_forms_start(struct run *run, pthread_t *driver)
+static int start_forms(struct run *run)
 {
 	uint64_t salt;
 	int rc;
@@ -412,7 +412,7 @@ static int run_forms_start(struct run *run, pthread_t *driver)
 		run->done = eventfd(0, EFD_CLOEXEC);
 		if (run->done < 0)
 			return -errno;
-		rc = pthread_create(driver, NULL, drive_main, run);
+		rc = pthread_create(&run->driver, NULL, drive_main, run);
 		if (rc)
 			close(run->done);
 		return -rc;
@@ -437,7 +437,6 @@ int ranks_run(const struct program *prog, struct run_report *report)
 	sigset_t set = watched_signals();
 	struct run run = { .prog = prog, .done = -1 };
 	struct times *times = shared_memory(times_len);
-	pthread_t driver;
 	int signals, rc;
 
 	run.shared = shared_memory(ranks_len);
@@ -448,14 +447,14 @@ int ranks_run(const struct program *prog, struct run_report *report)
 	}
 	run.shared->times = times;
 
-	rc = run_forms_start(&run, &driver);
+	rc = start_forms(&run);
 	if (rc) {
 		rc = complain(CLI_FAILED, "cannot start the ranks: %s", strerror(-rc));
 		goto out;
 	}
 	watch(&run, signals);
 	if (!run.pids) {
-		pthread_join(driver, NULL);
+		pthread_join(run.driver, NULL);
 		close(run.done);
 	}
 	rc = explain_failure(&run);

@@ -5,6 +5,7 @@
 #ifndef NPUWIN_RUN_H
 #define NPUWIN_RUN_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -58,6 +59,7 @@ struct run_shared {
  * @done: eventfd: the driving thread is done
  * @name: rendezvous of the processes
  * @parent: process that watches
+ * @driver: the driving thread
  */
 struct run {
 	const struct program *prog;
@@ -68,6 +70,7 @@ struct run {
 	int done;
 	char name[64];
 	pid_t parent;
+	pthread_t driver;
 };
 
 /** run_deadline() - Return: until when a call that is made now may wait. */

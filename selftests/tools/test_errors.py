@@ -288,7 +288,7 @@ bad("moe refuses --counts-from of other ranks", ["moe", "--counts-from", "counts
 OPTIONS = (
     (["--nonsense"], "unknown option '--nonsense'"),
     (["nonsense"], "unknown command 'nonsense'"),
-    (["lits"], "did you mean list"),
+    (["infos"], "did you mean info"),
     (["list", "--nonsense"], "unknown option --nonsense"),
     (["list", "-j"], "unknown option -j"),
     (["list", "extra"], "unexpected argument 'extra'"),
