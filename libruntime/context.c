@@ -76,7 +76,7 @@ int npuwin_open(const char *provider, struct npuwin **out, struct npuwin_error *
 		return rc;
 	}
 	*out = ctx;
-	return 0;
+	return npuwin_ok(err, 0);
 }
 
 void npuwin_close(struct npuwin *ctx)
@@ -106,5 +106,7 @@ int npuwin_device_count(const struct npuwin *ctx)
 int npuwin_device_info(struct npuwin *ctx, int index, struct npuwin_device_info *info,
 		       struct npuwin_error *err)
 {
-	return ctx->ops->device_info(ctx, index, info, err);
+	int rc = ctx->ops->device_info(ctx, index, info, err);
+
+	return rc ? rc : npuwin_ok(err, 0);
 }

@@ -183,10 +183,10 @@ int npuwin_domain_join_fd(struct npuwin *ctx, int fd, const struct npuwin_domain
 		return rc;
 	}
 	rc = member_commit(*domain, attr->deadline_ns, err);
-	if (rc) {
-		member_free(*domain);
-		*domain = NULL;
-	}
+	if (!rc)
+		return npuwin_ok(err, 0);
+	member_free(*domain);
+	*domain = NULL;
 	return rc;
 }
 
@@ -223,10 +223,10 @@ int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr
 		return rc;
 	}
 	rc = member_commit(*domain, attr->deadline_ns, err);
-	if (rc) {
-		member_free(*domain);
-		*domain = NULL;
-	}
+	if (!rc)
+		return npuwin_ok(err, 0);
+	member_free(*domain);
+	*domain = NULL;
 	return rc;
 }
 
@@ -245,7 +245,7 @@ int npuwin_domain_create_fd(struct npuwin *ctx, const struct npuwin_domain_attr 
 		rc = total_size(&sizes, &window_size, err);
 	if (!rc)
 		rc = ctx->ops->domain_create(ctx, attr->nranks, window_size, err);
-	return rc;
+	return rc < 0 ? rc : npuwin_ok(err, rc);
 }
 
 /* Join every rank, and wait only when all are there. */
@@ -299,7 +299,7 @@ int npuwin_domain_create_local(struct npuwin *ctx, const struct npuwin_domain_at
 		domains[rank] = NULL;
 	}
 	close(fd);
-	return rc;
+	return rc ? rc : npuwin_ok(err, 0);
 }
 
 int npuwin_domain_fd(const struct npuwin_domain *domain)
@@ -406,7 +406,7 @@ static int make_ready(struct npuwin_domain *const *domains, uint32_t n, int64_t 
 		if (rc)
 			return rc;
 	}
-	return 0;
+	return npuwin_ok(err, 0);
 }
 
 int npuwin_domain_reset_group(struct npuwin_domain *const *domains, uint32_t n,

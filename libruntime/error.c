@@ -27,6 +27,16 @@ int npuwin_fail(struct npuwin_error *err, int code, int32_t rank, int32_t peer, 
 	return code;
 }
 
+int npuwin_ok(struct npuwin_error *err, int value)
+{
+	if (err) {
+		memset(err, 0, sizeof(*err));
+		err->rank = NPUWIN_NOBODY;
+		err->peer = NPUWIN_NOBODY;
+	}
+	return value;
+}
+
 int64_t npuwin_now(void)
 {
 	struct timespec now;

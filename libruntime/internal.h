@@ -89,7 +89,8 @@ extern const struct provider_ops provider_shm;
  * @ops: its provider
  * @priv: the provider's
  * @lock: protects @progress
- * @progress: threads that drive jobs nobody waits for, one for each domain that needs it
+ * @progress: what its domains' ranks have in common in job.c
+ * @ranks: memberships, by atomics
  * @reason: why this provider was taken
  */
 struct npuwin {
@@ -97,6 +98,7 @@ struct npuwin {
 	void *priv;
 	pthread_mutex_t lock;
 	struct progress *progress;
+	uint32_t ranks;
 	char reason[512];
 };
 
@@ -137,6 +139,7 @@ struct endpoint {
  * @descs: the program, stable until the job is done; the last one has %NPUWIN_DESC_F_CQE
  *	and no other has. @user_data of its descriptors is job.c's
  * @count: descriptors
+ * @unattended: goes on by itself on the direct rail too
  * @done: complete; read with job_test()
  * @cqe: valid once done: the only completion of the program: the failing descriptor's, or
  *	the last one's. @cqe.seq is the index of that descriptor in the program
@@ -146,6 +149,7 @@ struct endpoint {
  * @event_fd: job.c's: -1, or made by job_fd()
  * @serial: job.c's: number that its completion is known by
  * @posted: job.c's: the engine has it
+ * @loose: job.c's: started on the direct rail, to go on while its caller tests or waits
  *
  * Jobs of one endpoint execute in the order of their starts on each rail; a caller that
  * needs order between the rails waits in between.
@@ -155,6 +159,7 @@ struct job {
 	uint32_t rail;
 	struct npuwin_desc *descs;
 	uint32_t count;
+	bool unattended;
 	bool done;
 	struct npuwin_cqe cqe;
 	struct job *next;
@@ -163,6 +168,7 @@ struct job {
 	int event_fd;
 	uint32_t serial;
 	bool posted;
+	bool loose;
 };
 
 /*
@@ -185,14 +191,17 @@ void job_queue_destroy(struct endpoint *ep);
  * (%NPUWIN_ST_DEVICE): the job is then done. job_start() and job_run() return errors only for
  * what no job of the call can be blamed for (-ENOMEM, -EINVAL); then none of them is queued.
  *
- * Start without waiting. On the host rail it goes on by itself.
+ * Start without waiting. On the host rail, or @unattended, it goes on by itself.
  */
 int job_start(struct job *job, struct npuwin_error *err);
 /* Start all and wait for all in the caller's time: one system call a job where the engine is
  * the kernel's. Deadlines are in the descriptors.
  */
 int job_run(struct job **jobs, uint32_t n, struct npuwin_error *err);
-/* Look; drives the job where it needs the caller (direct rail). 0 done, -EAGAIN not. */
+/* Look; drives the job where it needs the caller (direct rail), and all others of the context's
+ * ranks in the domain that nobody waits for: they may be what it waits for. So does a wait.
+ * 0 done, -EAGAIN not.
+ */
 int job_test(struct job *job);
 /* 0 all done, -EAGAIN when the deadline passes. */
 int job_wait(struct job **jobs, uint32_t n, int64_t deadline_ns);
@@ -204,6 +213,8 @@ void job_fini(struct job *job);
 /* error.c: fill @err (may be NULL) and return @code, a negative errno. */
 int npuwin_fail(struct npuwin_error *err, int code, int32_t rank, int32_t peer,
 		const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* Success: @err (may be NULL) says that nothing failed. Returns @value. */
+int npuwin_ok(struct npuwin_error *err, int value);
 /* Current CLOCK_MONOTONIC time. */
 int64_t npuwin_now(void);
 /* Start a thread of the library's own: the program's signals do not go to it. 0 or -errno. */

@@ -57,8 +57,7 @@ int job_queue_create(struct endpoint *ep, struct npuwin_error *err)
 
 	q = calloc(1, sizeof(*q));
 	if (!q)
-		return npuwin_fail(err, -ENOMEM, (int32_t)ep->rank, NPUWIN_NOBODY,
-				   "no memory for the queues of rank %" PRIu32, ep->rank);
+		goto no_memory;
 	q->ep = ep;
 	q->engine.ops = &engine_ops;
 	q->engine.priv = ep;
@@ -71,8 +70,18 @@ int job_queue_create(struct endpoint *ep, struct npuwin_error *err)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&q->changed, &attr);
 	pthread_condattr_destroy(&attr);
+	if (progress_attach(q)) {
+		pthread_cond_destroy(&q->changed);
+		pthread_mutex_destroy(&q->lock);
+		free(q);
+		goto no_memory;
+	}
 	ep->jobs = q;
 	return 0;
+
+no_memory:
+	return npuwin_fail(err, -ENOMEM, (int32_t)ep->rank, NPUWIN_NOBODY,
+			   "no memory for the queues of rank %" PRIu32, ep->rank);
 }
 
 void job_queue_destroy(struct endpoint *ep)
@@ -80,6 +89,10 @@ void job_queue_destroy(struct endpoint *ep)
 	struct job_queue *q = ep->jobs;
 
 	job_queue_flush(ep);
+	pthread_mutex_lock(&q->lock);
+	while (q->sleepers || q->listed)
+		pthread_cond_wait(&q->changed, &q->lock);
+	pthread_mutex_unlock(&q->lock);
 	progress_detach(q);
 	pthread_cond_destroy(&q->changed);
 	pthread_mutex_destroy(&q->lock);
@@ -114,6 +127,7 @@ void job_append(struct job_queue *q, struct job *job)
 	job->cursor = (struct npuwin_cursor){ 0 };
 	job->event_fd = -1;
 	job->posted = false;
+	job->loose = false;
 	if (rail->head)
 		rail->tail->next = job;
 	else
@@ -139,6 +153,8 @@ static void unlink_job(struct job_rail *rail, struct job *job)
 void job_end(struct job_queue *q, struct job *job, uint64_t seq)
 {
 	unlink_job(&q->rail[job->rail], job);
+	if (job->loose)
+		progress_loose(q, -1);
 	job->cqe.user_data = job->descs[seq].user_data;
 	job->cqe.seq = seq;
 	job->done = true;
@@ -298,20 +314,25 @@ int job_start(struct job *job, struct npuwin_error *err)
 {
 	struct job_queue *q = job->ep->jobs;
 	bool driven = job_driven(job);
+	bool by_thread = driven && job->rail == NPUWIN_RAIL_HOST;
 	int rc;
 
-	if (driven && job->rail == NPUWIN_RAIL_HOST) {
-		rc = progress_attach(q, err);
+	if (by_thread) {
+		rc = progress_start(q, err);
 		if (rc)
 			return rc;
 	}
 	pthread_mutex_lock(&q->lock);
-	if (driven)
-		job_append(q, job);
-	else
+	if (!driven)
 		job_post(q, job, false);
+	else
+		job_append(q, job);
+	if (driven && !by_thread) {
+		job->loose = true;
+		progress_loose(q, 1);
+	}
 	pthread_mutex_unlock(&q->lock);
-	if (driven && job->rail == NPUWIN_RAIL_HOST)
+	if (by_thread)
 		progress_want(q, job->rail);
 	return 0;
 }
@@ -343,11 +364,13 @@ int job_test(struct job *job)
 	if (!job->done) {
 		if (!job_driven(job))
 			job_collect(q);
-		else if (!q->wanted[job->rail])
+		else
 			job_drive(q, job->rail);
 	}
 	done = job->done;
 	pthread_mutex_unlock(&q->lock);
+	if (!done && job_driven(job))
+		progress_drive_loose(q);
 	return done ? 0 : -EAGAIN;
 }
 
@@ -357,7 +380,7 @@ int job_fd(struct job *job, struct npuwin_error *err)
 	bool done;
 	int rc;
 
-	rc = progress_attach(q, err);
+	rc = progress_start(q, err);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&q->lock);

@@ -40,15 +40,18 @@ struct job_rail {
  * @engine: executes on driven rails
  * @spins: how often a waiter looks before it yields
  * @lock: protects the rest, and is held while descriptors are stepped
- * @changed: a posted job is done, nobody collects any more, or progress has let go
+ * @changed: a posted job is done, nobody collects or sleeps any more, or the progress thread
+ *	has let go
  * @rail: by enum npuwin_rail
+ * @waiters: threads that drive it until a job of theirs is done
  * @sleepers: threads that sleep for what a driven rail waits for
  * @serial: number of the next posted job
  * @collecting: a thread waits for completions of the posted rail; only it takes them
- * @progress: who drives it where nobody waits; NULL until it is needed
- * @wanted: by rail: progress is to drive it until it is empty
- * @listed: in a list of @progress
+ * @progress: of the domain's ranks in this context
+ * @wanted: by rail: the progress thread is to drive it until it is empty
+ * @listed: in a list of the progress thread
  * @next: in that list
+ * @next_rank: in the list of all queues of @progress
  */
 struct job_queue {
 	struct endpoint *ep;
@@ -57,6 +60,7 @@ struct job_queue {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct job_rail rail[JOB_RAILS];
+	uint32_t waiters;
 	uint32_t sleepers;
 	uint32_t serial;
 	bool collecting;
@@ -64,6 +68,7 @@ struct job_queue {
 	bool wanted[JOB_RAILS];
 	bool listed;
 	struct job_queue *next;
+	struct job_queue *next_rank;
 };
 
 /* Whether @rail of @ep is executed by the runtime. */
@@ -127,11 +132,19 @@ void job_collect(struct job_queue *q);
 int job_wait_posted(struct job_queue *q, struct job *job, int64_t deadline_ns);
 
 /* progress.c. The queue is not locked. */
-/* Find or start the thread that drives this queue. */
-int progress_attach(struct job_queue *q, struct npuwin_error *err);
-/* See to it that @rail is driven until it is empty. */
-void progress_want(struct job_queue *q, uint32_t rail);
+/* Bring a queue to those of its context and domain. 0 or -ENOMEM. */
+int progress_attach(struct job_queue *q);
 /* Its queue is empty for good: let go of it. */
 void progress_detach(struct job_queue *q);
+/* Start the thread, where it is not running. */
+int progress_start(struct job_queue *q, struct npuwin_error *err);
+/* See to it that the thread drives @rail until it is empty. */
+void progress_want(struct job_queue *q, uint32_t rail);
+/* Jobs of the direct rail that need somebody to drive them have come or gone. */
+void progress_loose(struct job_queue *q, int change);
+/* Drive those of the other ranks, where nobody waits for them. Whether anything moved. */
+bool progress_drive_loose(struct job_queue *q);
+/* Sleep for them too. False where there is something to do instead. */
+bool progress_sleep_loose(struct job_queue *q, struct job_sleep *sleep);
 
 #endif /* NPUWIN_JOB_H */

@@ -98,7 +98,8 @@ void job_sleep_end(struct job_sleep *sleep, bool sleep_now)
 		struct job_queue *q = sleep->queues[i];
 
 		pthread_mutex_lock(&q->lock);
-		q->sleepers--;
+		if (!--q->sleepers)
+			pthread_cond_broadcast(&q->changed);
 		for (rail = 0; rc == -ENODEV && rail < JOB_RAILS; rail++)
 			if (rail_driven(q->ep, rail))
 				job_finish_all(q, rail, NPUWIN_ST_DEVICE);
@@ -143,25 +144,51 @@ static void sleep_for_all(struct job **jobs, uint32_t n, int64_t deadline_ns)
 			all_blocked = job_sleep_add(&sleep, q, jobs[i]->rail);
 		pthread_mutex_unlock(&q->lock);
 	}
+	all_blocked = all_blocked && progress_sleep_loose(jobs[0]->ep->jobs, &sleep);
 	job_sleep_end(&sleep, all_blocked);
 }
 
-int job_wait(struct job **jobs, uint32_t n, int64_t deadline_ns)
+static void count_waiters(struct job **jobs, uint32_t n, uint32_t change)
 {
-	uint32_t i, round = 0;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		struct job_queue *q = jobs[i]->ep->jobs;
+
+		pthread_mutex_lock(&q->lock);
+		q->waiters += change;
+		pthread_mutex_unlock(&q->lock);
+	}
+}
+
+/* Wait for those of the jobs that are driven. 0 or -EAGAIN. */
+static int wait_driven(struct job **jobs, uint32_t n, int64_t deadline_ns)
+{
+	struct job_queue *q = jobs[0]->ep->jobs;
+	uint32_t round = 0;
 	bool moved;
-	int rc = 0;
 
 	while (drive_all(jobs, n, &moved)) {
-		if (moved) {
+		if (moved || progress_drive_loose(q)) {
 			round = 0;
 			continue;
 		}
 		if (deadline_ns <= npuwin_now())
 			return -EAGAIN;
-		if (!job_pause(jobs[0]->ep->jobs, round++))
+		if (!job_pause(q, round++))
 			sleep_for_all(jobs, n, deadline_ns);
 	}
+	return 0;
+}
+
+int job_wait(struct job **jobs, uint32_t n, int64_t deadline_ns)
+{
+	uint32_t i;
+	int rc;
+
+	count_waiters(jobs, n, 1);
+	rc = wait_driven(jobs, n, deadline_ns);
+	count_waiters(jobs, n, -1U);
 	for (i = 0; i < n && !rc; i++) {
 		struct job_queue *q = jobs[i]->ep->jobs;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Driving jobs that nobody waits for: one thread for each context and domain, made when it is
- * first needed. For the shm provider it is the engine of the host rail.
+ * What the ranks of a context have in common in a domain: a thread that drives jobs nobody
+ * waits for, made when it is first needed (for the shm provider it is the engine of the host
+ * rail); and the jobs of the direct rail that go on while anybody waits.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,10 +11,14 @@
 #include "job.h"
 
 /**
- * struct progress - A thread and what it drives.
+ * struct progress - Ranks of a context in a domain.
  * @next: in the context's list
  * @group: of the endpoints
  * @users: queues attached; under the context's lock
+ * @loose: jobs that somebody has to drive; atomic
+ * @ranks_lock: protects @ranks; taken before a queue's lock
+ * @ranks: queues attached
+ * @started: @thread runs; under @lock
  * @thread: the thread
  * @lock: protects the rest
  * @work: @incoming or @stop has changed
@@ -25,6 +30,10 @@ struct progress {
 	struct progress *next;
 	const void *group;
 	uint32_t users;
+	int loose;
+	pthread_mutex_t ranks_lock;
+	struct job_queue *ranks;
+	bool started;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t work;
@@ -139,44 +148,96 @@ static struct progress *progress_create(const void *group)
 	if (!p)
 		return NULL;
 	p->group = group;
+	pthread_mutex_init(&p->ranks_lock, NULL);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
-	if (!npuwin_thread(&p->thread, progress_run, p))
-		return p;
-	pthread_cond_destroy(&p->work);
-	pthread_mutex_destroy(&p->lock);
-	free(p);
-	return NULL;
+	return p;
 }
 
-int progress_attach(struct job_queue *q, struct npuwin_error *err)
+static void progress_free(struct progress *p)
+{
+	if (p->started) {
+		pthread_mutex_lock(&p->lock);
+		p->stop = true;
+		pthread_cond_signal(&p->work);
+		pthread_mutex_unlock(&p->lock);
+		pthread_join(p->thread, NULL);
+	}
+	pthread_cond_destroy(&p->work);
+	pthread_mutex_destroy(&p->lock);
+	pthread_mutex_destroy(&p->ranks_lock);
+	free(p);
+}
+
+int progress_attach(struct job_queue *q)
 {
 	struct npuwin *ctx = q->ep->ctx;
 	struct progress *p;
-	int rc = 0;
 
 	pthread_mutex_lock(&ctx->lock);
-	if (q->progress)
-		goto unlock;
 	for (p = ctx->progress; p; p = p->next)
 		if (p->group == q->ep->group)
 			break;
 	if (!p) {
 		p = progress_create(q->ep->group);
 		if (!p) {
-			rc = npuwin_fail(err, -ENOMEM, (int32_t)q->ep->rank, NPUWIN_NOBODY,
-					 "cannot start a progress thread for rank %" PRIu32,
-					 q->ep->rank);
-			goto unlock;
+			pthread_mutex_unlock(&ctx->lock);
+			return -ENOMEM;
 		}
 		p->next = ctx->progress;
 		ctx->progress = p;
 	}
 	p->users++;
-	q->progress = p;
-unlock:
 	pthread_mutex_unlock(&ctx->lock);
-	return rc;
+
+	q->progress = p;
+	pthread_mutex_lock(&p->ranks_lock);
+	q->next_rank = p->ranks;
+	p->ranks = q;
+	pthread_mutex_unlock(&p->ranks_lock);
+	return 0;
+}
+
+void progress_detach(struct job_queue *q)
+{
+	struct npuwin *ctx = q->ep->ctx;
+	struct progress *p = q->progress, **link;
+	struct job_queue **rank;
+	bool last;
+
+	pthread_mutex_lock(&p->ranks_lock);
+	for (rank = &p->ranks; *rank != q; rank = &(*rank)->next_rank)
+		;
+	*rank = q->next_rank;
+	pthread_mutex_unlock(&p->ranks_lock);
+
+	pthread_mutex_lock(&ctx->lock);
+	last = !--p->users;
+	if (last) {
+		for (link = &ctx->progress; *link != p; link = &(*link)->next)
+			;
+		*link = p->next;
+	}
+	pthread_mutex_unlock(&ctx->lock);
+	if (last)
+		progress_free(p);
+}
+
+int progress_start(struct job_queue *q, struct npuwin_error *err)
+{
+	struct progress *p = q->progress;
+	int rc = 0;
+
+	pthread_mutex_lock(&p->lock);
+	if (!p->started)
+		rc = npuwin_thread(&p->thread, progress_run, p);
+	p->started |= !rc;
+	pthread_mutex_unlock(&p->lock);
+	if (!rc)
+		return 0;
+	return npuwin_fail(err, rc, (int32_t)q->ep->rank, NPUWIN_NOBODY,
+			   "cannot start a progress thread for rank %" PRIu32 ": %s",
+			   q->ep->rank, strerror(-rc));
 }
 
 void progress_want(struct job_queue *q, uint32_t rail)
@@ -205,35 +266,53 @@ void progress_want(struct job_queue *q, uint32_t rail)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void progress_detach(struct job_queue *q)
+void progress_loose(struct job_queue *q, int change)
 {
-	struct npuwin *ctx = q->ep->ctx;
-	struct progress *p = q->progress, **link;
-	bool last;
+	__atomic_fetch_add(&q->progress->loose, change, __ATOMIC_RELAXED);
+}
 
-	if (!p)
-		return;
-	pthread_mutex_lock(&q->lock);
-	while (q->listed)
-		pthread_cond_wait(&q->changed, &q->lock);
-	pthread_mutex_unlock(&q->lock);
+static bool any_loose(const struct progress *p)
+{
+	return __atomic_load_n(&p->loose, __ATOMIC_RELAXED);
+}
 
-	pthread_mutex_lock(&ctx->lock);
-	last = !--p->users;
-	if (last) {
-		for (link = &ctx->progress; *link != p; link = &(*link)->next)
-			;
-		*link = p->next;
+static bool nobody_drives(const struct job_queue *q)
+{
+	return q->rail[NPUWIN_RAIL_DIRECT].head && !q->waiters && !q->wanted[NPUWIN_RAIL_DIRECT];
+}
+
+bool progress_drive_loose(struct job_queue *q)
+{
+	struct progress *p = q->progress;
+	bool moved = false;
+
+	if (!any_loose(p))
+		return false;
+	pthread_mutex_lock(&p->ranks_lock);
+	for (q = p->ranks; q; q = q->next_rank) {
+		pthread_mutex_lock(&q->lock);
+		if (nobody_drives(q))
+			moved |= job_drive(q, NPUWIN_RAIL_DIRECT);
+		pthread_mutex_unlock(&q->lock);
 	}
-	pthread_mutex_unlock(&ctx->lock);
-	if (!last)
-		return;
-	pthread_mutex_lock(&p->lock);
-	p->stop = true;
-	pthread_cond_signal(&p->work);
-	pthread_mutex_unlock(&p->lock);
-	pthread_join(p->thread, NULL);
-	pthread_cond_destroy(&p->work);
-	pthread_mutex_destroy(&p->lock);
-	free(p);
+	pthread_mutex_unlock(&p->ranks_lock);
+	return moved;
+}
+
+bool progress_sleep_loose(struct job_queue *q, struct job_sleep *sleep)
+{
+	struct progress *p = q->progress;
+	bool all_blocked = true;
+
+	if (!any_loose(p))
+		return true;
+	pthread_mutex_lock(&p->ranks_lock);
+	for (q = p->ranks; q && all_blocked; q = q->next_rank) {
+		pthread_mutex_lock(&q->lock);
+		if (nobody_drives(q))
+			all_blocked = job_sleep_add(sleep, q, NPUWIN_RAIL_DIRECT);
+		pthread_mutex_unlock(&q->lock);
+	}
+	pthread_mutex_unlock(&p->ranks_lock);
+	return all_blocked;
 }
