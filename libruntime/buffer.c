@@ -208,7 +208,7 @@ int npuwin_buffer_alloc(struct npuwin_domain *domain, uint64_t size, uint64_t al
 	pthread_mutex_unlock(&domain->lock);
 
 	*buffer = b;
-	return outcome_ok(domain, err);
+	return npuwin_ok(err, 0);
 }
 
 void npuwin_buffer_free(struct npuwin_buffer *buffer)

@@ -25,6 +25,14 @@ int collective_init(struct npuwin_domain *domain, struct npuwin_error *err)
 			   "domain: out of memory for rank %u", ep->rank);
 }
 
+void collective_fini(struct npuwin_domain *domain)
+{
+	plans_destroy(domain);
+	domain->plans = NULL;
+	heap_destroy(domain->heap);
+	domain->heap = NULL;
+}
+
 void collective_reset(struct npuwin_domain *domain)
 {
 	struct endpoint *ep = domain->ep;
@@ -39,14 +47,6 @@ void collective_reset(struct npuwin_domain *domain)
 	heap_zero_signals(domain->heap);
 	domain->seq = 0;
 	pthread_mutex_unlock(&domain->lock);
-}
-
-void collective_fini(struct npuwin_domain *domain)
-{
-	plans_destroy(domain);
-	domain->plans = NULL;
-	heap_destroy(domain->heap);
-	domain->heap = NULL;
 }
 
 int collective_turn_take(struct npuwin_domain *domain, int64_t deadline_ns)
@@ -188,7 +188,7 @@ int collective_start(struct npuwin_domain *domain, const struct npuwin_a2av *op,
 	*request = plans->current;
 	collective_turn_give(domain);
 	pthread_mutex_unlock(&domain->lock);
-	return outcome_ok(domain, err);
+	return npuwin_ok(err, 0);
 
 disarm:
 	request_disarm(plans->current);
@@ -392,7 +392,7 @@ static int group_results(struct group *group, struct npuwin_a2av_result *results
 				*err = error;
 		}
 	}
-	return first ? first : outcome_ok(group->domains[0], err);
+	return first ? first : npuwin_ok(err, 0);
 }
 
 int collective_run(struct npuwin_domain *const *domains, uint32_t kind,

@@ -406,7 +406,4 @@ int outcome_status(const struct npuwin_domain *domain, const char *what,
 /* What became of the call of @request, whose job is done. */
 int outcome_request(const struct npuwin_request *request, struct npuwin_error *err);
 
-/* Success: nothing is left in @err (may be NULL) of what was there. Returns 0. */
-int outcome_ok(const struct npuwin_domain *domain, struct npuwin_error *err);
-
 #endif /* NPUWIN_COLLECTIVE_H */

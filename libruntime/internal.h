@@ -90,7 +90,6 @@ extern const struct provider_ops provider_shm;
  * @priv: the provider's
  * @lock: protects @progress
  * @progress: what its domains' ranks have in common in job.c
- * @ranks: memberships, by atomics
  * @reason: why this provider was taken
  */
 struct npuwin {
@@ -98,7 +97,6 @@ struct npuwin {
 	void *priv;
 	pthread_mutex_t lock;
 	struct progress *progress;
-	uint32_t ranks;
 	char reason[512];
 };
 
@@ -139,7 +137,6 @@ struct endpoint {
  * @descs: the program, stable until the job is done; the last one has %NPUWIN_DESC_F_CQE
  *	and no other has. @user_data of its descriptors is job.c's
  * @count: descriptors
- * @unattended: goes on by itself on the direct rail too
  * @done: complete; read with job_test()
  * @cqe: valid once done: the only completion of the program: the failing descriptor's, or
  *	the last one's. @cqe.seq is the index of that descriptor in the program
@@ -159,7 +156,6 @@ struct job {
 	uint32_t rail;
 	struct npuwin_desc *descs;
 	uint32_t count;
-	bool unattended;
 	bool done;
 	struct npuwin_cqe cqe;
 	struct job *next;
@@ -191,7 +187,7 @@ void job_queue_destroy(struct endpoint *ep);
  * (%NPUWIN_ST_DEVICE): the job is then done. job_start() and job_run() return errors only for
  * what no job of the call can be blamed for (-ENOMEM, -EINVAL); then none of them is queued.
  *
- * Start without waiting. On the host rail, or @unattended, it goes on by itself.
+ * Start without waiting. On the host rail it goes on by itself.
  */
 int job_start(struct job *job, struct npuwin_error *err);
 /* Start all and wait for all in the caller's time: one system call a job where the engine is

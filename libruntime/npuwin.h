@@ -620,8 +620,13 @@ NPUWIN_API int npuwin_all_to_all_v_group(struct npuwin_domain *const *domains,
  * @err: out: may be NULL
  *
  * Several may be in flight; they execute in the order of their starts. On the host rail it
- * goes on by itself; on the direct rail it goes on while the caller tests or waits, or by
- * itself once npuwin_request_fd() was called.
+ * goes on by itself; on the direct rail it goes on while the caller tests or waits, for it or
+ * for another rank's of the same context, and by itself once npuwin_request_fd() was called.
+ *
+ * A start on another rail than that of a request in flight first waits for that one, at most
+ * until @deadline_ns.
+ *
+ * Return: as npuwin_all_to_all_v(); -EBUSY where 256 requests of this rank are in flight.
  */
 NPUWIN_API int npuwin_all_to_all_v_start(struct npuwin_domain *domain,
 					 const struct npuwin_a2av *op, int64_t deadline_ns,

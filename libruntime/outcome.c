@@ -19,49 +19,47 @@ const char *collective_name(uint32_t kind)
 	}
 }
 
-int outcome_ok(const struct npuwin_domain *domain, struct npuwin_error *err)
-{
-	if (err) {
-		err->code = 0;
-		err->rank = domain->ep->rank;
-		err->peer = NPUWIN_NOBODY;
-		err->text[0] = '\0';
-	}
-	return 0;
-}
-
 void outcome_abort(const struct npuwin_domain *domain, int code)
 {
 	domain->ctx->ops->abort(domain->ep, -code);
 }
 
-static const char *rank_state(const struct npuwin_domain *domain, uint32_t rank)
+static uint32_t rank_state(const struct npuwin_domain *domain, uint32_t rank)
 {
-	const struct endpoint *ep = domain->ep;
-
-	if (rank >= ep->nranks)
-		return "is gone";
-	switch (__atomic_load_n(&ep->status->rank[rank].state, __ATOMIC_RELAXED)) {
-	case NPUWIN_RANK_DEAD:
-		return "is dead";
-	case NPUWIN_RANK_LEFT:
-		return "has left";
-	default:
-		return "is gone";
-	}
+	return __atomic_load_n(&domain->ep->status->rank[rank].state, __ATOMIC_RELAXED);
 }
 
-static int outcome_peer(const struct npuwin_domain *domain, const char *what, uint32_t peer,
+/* Whose going -EPIPE is about: @rank, or who made @rank abort. */
+static uint32_t who_is_gone(const struct npuwin_domain *domain, uint32_t rank)
+{
+	uint32_t nranks = domain->ep->nranks, i;
+
+	if (rank < nranks && rank_state(domain, rank) != NPUWIN_RANK_JOINED)
+		return rank;
+	for (i = 0; i < nranks; i++)
+		if (rank_state(domain, i) == NPUWIN_RANK_DEAD ||
+		    rank_state(domain, i) == NPUWIN_RANK_LEFT)
+			return i;
+	return rank < nranks ? rank : NPUWIN_NO_RANK;
+}
+
+static int outcome_peer(const struct npuwin_domain *domain, const char *what, uint32_t rank,
 			struct npuwin_error *err)
 {
+	uint32_t peer = who_is_gone(domain, rank);
+	const char *how = "is gone";
+
 	if (peer == NPUWIN_NO_RANK)
 		return npuwin_fail(err, -EPIPE, domain->ep->rank, NPUWIN_NOBODY,
 				   "%s: a rank of the domain is gone", what);
+	if (rank_state(domain, peer) == NPUWIN_RANK_DEAD)
+		how = "is dead";
+	else if (rank_state(domain, peer) == NPUWIN_RANK_LEFT)
+		how = "has left";
 	return npuwin_fail(err, -EPIPE, domain->ep->rank, (int32_t)peer, "%s: rank %u %s", what,
-			   peer, rank_state(domain, peer));
+			   peer, how);
 }
 
-/* A death that aborted the domain is the rank's that died, whoever noticed it first. */
 static int outcome_aborted(const struct npuwin_domain *domain, const char *what,
 			   struct npuwin_error *err)
 {
@@ -74,7 +72,7 @@ static int outcome_aborted(const struct npuwin_domain *domain, const char *what,
 	    rank >= domain->ep->nranks)
 		return npuwin_fail(err, -ECANCELED, domain->ep->rank, NPUWIN_NOBODY,
 				   "%s: the domain was aborted or is being reset", what);
-	if (__atomic_load_n(&status->rank[rank].state, __ATOMIC_RELAXED) == NPUWIN_RANK_DEAD)
+	if (error == EPIPE)
 		return outcome_peer(domain, what, rank, err);
 	return npuwin_fail(err, -ECANCELED, domain->ep->rank, (int32_t)rank,
 			   "%s: rank %u has aborted the domain: %s (%s)", what, rank,
@@ -156,7 +154,7 @@ int outcome_request(const struct npuwin_request *request, struct npuwin_error *e
 
 	switch (request->job.cqe.status) {
 	case NPUWIN_ST_OK:
-		return outcome_ok(request->domain, err);
+		return npuwin_ok(err, 0);
 	case NPUWIN_ST_TIMEOUT:
 		return outcome_timeout(request, what, err);
 	case NPUWIN_ST_MISMATCH:

@@ -34,7 +34,7 @@ static int primitive_run(struct npuwin_domain *domain, const char *what, uint32_
 	if (rc)
 		return rc;
 	if (job.cqe.status == NPUWIN_ST_OK) {
-		rc = outcome_ok(domain, err);
+		rc = npuwin_ok(err, 0);
 	} else {
 		rc = outcome_status(domain, what, &job.cqe, err);
 		outcome_abort(domain, rc);
@@ -136,7 +136,7 @@ int npuwin_put(struct npuwin_domain *domain, const struct npuwin_put *put,
 	if (rc)
 		return rc;
 	if (!rows || !row_bytes)
-		return outcome_ok(domain, err);
+		return npuwin_ok(err, 0);
 	/* Rows without gaps are one, whatever their number. */
 	if (put->src_stride == row_bytes && put->dst_stride == row_bytes) {
 		row_bytes *= rows;
@@ -237,7 +237,7 @@ static int wait_end(const struct npuwin_domain *domain, const char *what, int rc
 	if (observed)
 		*observed = signal->observed;
 	if (!rc)
-		return outcome_ok(domain, err);
+		return npuwin_ok(err, 0);
 	return npuwin_fail(err, rc, domain->ep->rank, NPUWIN_NOBODY,
 			   "%s: int32 at offset %" PRIu64 " is %d, expected %s %d", what, offset,
 			   signal->observed, cmp_name[signal->cmp], signal->value);

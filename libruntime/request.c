@@ -209,9 +209,7 @@ int npuwin_request_fd(struct npuwin_request *request, struct npuwin_error *err)
 {
 	int fd = job_fd(&request->job, err);
 
-	if (fd >= 0)
-		outcome_ok(request->domain, err);
-	return fd;
+	return fd < 0 ? fd : npuwin_ok(err, fd);
 }
 
 void npuwin_request_free(struct npuwin_request *request)
