@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+/* Signatures: that any difference is seen, and which one is named. */
+#include "local.h"
+
+static void test_crc(void **state)
+{
+	/* The check value of CRC-32/ISO-HDLC. */
+	assert_int_equal(signature_crc(0, "123456789", 9), 0xcbf43926);
+	assert_int_equal(signature_crc(signature_crc(0, "1234", 4), "56789", 5), 0xcbf43926);
+	assert_int_equal(signature_crc(0, "", 0), 0);
+}
+
+static const struct signature base = {
+	.version = SIGNATURE_VERSION,
+	.kind = COLLECTIVE_A2AV,
+	.mode = NPUWIN_MODE_BLOCK,
+	.dtype = NPUWIN_BF16,
+	.ndim = 2,
+	.seq = 7,
+	.max_recv = 8,
+	.shape = 0x1234,
+	.row_bytes = 4096,
+	.target = 65536,
+	.signal = 4096,
+	.recv_counts = 8192,
+	.allocs = 5,
+	.alloc_digest = 0xabcdef,
+};
+
+/* Each bit counts: one that differs gives another checksum and a sentence that says so. */
+static void test_every_bit(void **state)
+{
+	struct signature a = base, b;
+	struct npuwin_error err;
+	uint32_t bit;
+
+	signature_seal(&a);
+	for (bit = 32; bit < 8 * sizeof(b); bit++) {
+		b = base;
+		((uint8_t *)&b)[bit / 8] ^= (uint8_t)(1U << bit % 8);
+		signature_seal(&b);
+		assert_int_not_equal(a.crc, b.crc);
+		assert_int_equal(signature_explain(&a, 1, &b, 5, &err), -EPROTO);
+		assert_int_equal(err.code, -EPROTO);
+		assert_int_equal(err.rank, 1);
+		assert_int_equal(err.peer, 5);
+		assert_memory_equal(err.text, "all_to_all_v: ", 14);
+		assert_non_null(strstr(err.text, " differs: rank 1 has "));
+		assert_non_null(strstr(err.text, ", rank 5 has "));
+	}
+}
+
+static void test_sentences(void **state)
+{
+	struct signature a = base, b = base;
+	struct npuwin_error err;
+
+	b.max_recv = 16;
+	signature_explain(&a, 0, &b, 3, &err);
+	assert_string_equal(err.text,
+			    "all_to_all_v: MAX_RECV differs: rank 0 has 8, rank 3 has 16");
+	/* The other side says the same. */
+	signature_explain(&b, 3, &a, 0, &err);
+	assert_string_equal(err.text,
+			    "all_to_all_v: MAX_RECV differs: rank 0 has 8, rank 3 has 16");
+	assert_int_equal(err.rank, 3);
+	assert_int_equal(err.peer, 0);
+	/* What differs most is named first. */
+	b.mode = NPUWIN_MODE_ROWS;
+	b.dtype = 77;
+	signature_explain(&a, 0, &b, 3, &err);
+	assert_non_null(strstr(err.text, "MAX_RECV differs"));
+	b.max_recv = a.max_recv;
+	signature_explain(&a, 0, &b, 3, &err);
+	assert_non_null(strstr(err.text, "dtype differs: rank 0 has bf16, rank 3 has 77"));
+	b.dtype = a.dtype;
+	signature_explain(&a, 0, &b, 3, &err);
+	assert_non_null(strstr(err.text, "mode differs: rank 0 has block, rank 3 has rows"));
+	b.kind = 200;
+	signature_explain(&a, 0, &b, 3, &err);
+	assert_non_null(strstr(err.text, "rank 3 has an unknown collective"));
+	/* A peer that lies about its checksum. */
+	assert_int_equal(signature_explain(&a, 0, &base, 3, &err), -EPROTO);
+	assert_non_null(strstr(err.text, "rank 0 and rank 3 have not made the same call"));
+	assert_int_equal(signature_explain(&a, 0, &b, 3, NULL), -EPROTO);
+}
+
+/* The runtime's own part: nothing overlaps, and what the user asked for is left. */
+static void test_layout(void **state)
+{
+	static const uint32_t ranks[] = { 1, 2, 3, 17, 64, 1000, NPUWIN_MAX_RANKS };
+	uint32_t i;
+
+	for (i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+		uint32_t n = ranks[i], last = HANDSHAKE_SLOTS - 1;
+
+		assert_int_equal(handshake_ready(n, 0, 0), 0);
+		assert_int_equal(handshake_ready(n, 1, 0), n * sizeof(int32_t));
+		assert_int_equal(handshake_ready(n, HANDSHAKE_SLOTS, 0), 0);
+		assert_true(handshake_slot(n, 0, 0) >=
+			    handshake_ready(n, last, n - 1) + sizeof(int32_t));
+		assert_int_equal(handshake_slot(n, 0, 0) % 64, 0);
+		assert_int_equal(handshake_slot(n, UINT32_MAX, 0), handshake_slot(n, last, 0));
+		assert_int_equal(handshake_stage(n, 0), handshake_slot(n, last, n - 1) + 64);
+		assert_true(handshake_size(n) >= handshake_stage(n, HANDSHAKE_STAGES));
+		assert_int_equal(handshake_size(n) % 4096, 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_crc),
+		cmocka_unit_test(test_every_bit),
+		cmocka_unit_test(test_sentences),
+		cmocka_unit_test(test_layout),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
