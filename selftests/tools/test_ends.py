@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 
-from tap import NPUWIN, Tests, np  # noqa: E402
+from tap import NPUWIN, PROVIDERS, Tests, np  # noqa: E402
 
 RANKS = 4
 WITHIN = 60
@@ -19,13 +19,13 @@ WITHIN = 60
 tests = Tests()
 
 
-def start(directory, *options):
+def start(directory, *options, provider="shm"):
     np.save(directory / "in.npy", np.zeros((RANKS, RANKS * 8, 64), np.float32))
     np.save(directory / "counts.npy", np.full((RANKS, RANKS), 8, np.int32))
     return subprocess.Popen(
         [NPUWIN, "a2av", "--ranks", str(RANKS), "--input", "in.npy", "--counts", "counts.npy",
          "--output", "out.npy", "--recv-counts", "recv.npy", "--iterations", "10000000",
-         "--provider", "shm", *options], cwd=directory, text=True,
+         "--provider", provider, *options], cwd=directory, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -76,8 +76,8 @@ def ended(process):
     return err
 
 
-def killed_rank(directory, rank, signo):
-    process = start(directory, "--processes")
+def killed_rank(directory, provider, rank, signo):
+    process = start(directory, "--processes", provider=provider)
     pids = running_ranks(process)
     os.kill(pids[rank], signo)
     err = ended(process)
@@ -86,14 +86,15 @@ def killed_rank(directory, rank, signo):
     nothing_left(directory, pids)
 
 
-for _rank, _signo in ((0, signal.SIGKILL), (2, signal.SIGKILL), (3, signal.SIGSEGV),
-                      (1, signal.SIGTERM)):
-    tests.add(f"rank {_rank} that dies of {_signo.name} is named, and nothing is left",
-              killed_rank, _rank, _signo)
+for _provider in PROVIDERS:
+    for _rank, _signo in ((0, signal.SIGKILL), (2, signal.SIGKILL), (3, signal.SIGSEGV),
+                          (1, signal.SIGTERM)):
+        tests.add(f"rank {_rank} on {_provider} that dies of {_signo.name} is named, and "
+                  "nothing is left", killed_rank, _provider, _rank, _signo)
 
 
-def interrupted(directory, form, signo):
-    process = start(directory, form)
+def interrupted(directory, provider, form, signo):
+    process = start(directory, form, provider=provider)
     if form == "--processes":
         pids = running_ranks(process)
     else:
@@ -105,10 +106,12 @@ def interrupted(directory, form, signo):
     nothing_left(directory, pids)
 
 
-for _form in ("--processes", "--threads", "--group"):
-    for _signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        tests.add(f"{_signo.name} ends a run with {_form}, and nothing is left", interrupted,
-                  _form, _signo)
+for _provider in PROVIDERS:
+    for _form, _signo in (("--processes", signal.SIGINT), ("--processes", signal.SIGTERM),
+                          ("--processes", signal.SIGHUP), ("--threads", signal.SIGINT),
+                          ("--group", signal.SIGTERM)):
+        tests.add(f"{_signo.name} ends a run on {_provider} with {_form}, and nothing is left",
+                  interrupted, _provider, _form, _signo)
 
 
 @tests("ranks end with the process that watches them")
