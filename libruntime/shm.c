@@ -207,7 +207,7 @@ static int shm_join(struct npuwin *ctx, int fd, uint32_t nranks, uint64_t window
 	struct endpoint *ep;
 	int rc;
 
-	if (device > 0)
+	if (device < -1 || device > 0)
 		return npuwin_fail(err, -ENOENT, (int32_t)rank, NPUWIN_NOBODY,
 				   "device %d does not exist: the shm provider has device 0 only",
 				   device);

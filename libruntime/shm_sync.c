@@ -138,8 +138,11 @@ int shm_commit(struct endpoint *ep, int64_t deadline_ns, uint32_t *missing)
 				*missing = NPUWIN_NO_RANK;
 			return rc;
 		}
-		if (now.state == NPUWIN_DOMAIN_READY)
+		if (now.state == NPUWIN_DOMAIN_READY) {
+			/* Who came last is watched from here on, and watches. */
+			shm_watch_aim(sd);
 			return 0;
+		}
 		shm_store(&sd->ranks[ep->rank].commit, now.generation + 1);
 		*missing = missing_commit(sd, now.generation);
 		if (*missing == NPUWIN_NO_RANK) {
