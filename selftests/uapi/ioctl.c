@@ -226,10 +226,11 @@ TEST_F(ioctls, long_size)
 		/* A tail of zeros is nothing. */
 		for (k = 0; k < ARRAY_LEN(good); k++) {
 			/* What the queue had has been taken. */
-			if (cmd->nr == NPUWIN_IOC_QUEUE_WAIT)
+			if (cmd->nr == NPUWIN_IOC_QUEUE_WAIT) {
 				ASSERT_EQ(0, submit(self->team.rank[0].fd,
 						    self->team.rank[0].queue,
 						    &self->desc, 1));
+			}
 			good_call(self, cmd, &any, &expect);
 			any.size = good[k];
 			EXPECT_EQ(expect, call(fd_of(self, cmd), cmd->nr, &any))

@@ -435,8 +435,9 @@ TEST_F_TIMEOUT(windows, killed_while_allocating, 60)
 		sleep_ms(5 + 20 * i);
 		kill(pid, SIGKILL);
 		ASSERT_EQ(pid, waitpid(pid, &status, 0));
-		if (WIFEXITED(status))
+		if (WIFEXITED(status)) {
 			EXPECT_EQ(0, WEXITSTATUS(status));
+		}
 	}
 	/* Those that were quicker belong to this file, too. */
 	close(self->fd);
