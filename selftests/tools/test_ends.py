@@ -48,6 +48,7 @@ def comm(pid):
 
 def rank_pids(process):
     """Processes by rank, once all have taken their names."""
+    assert process.poll() is None, process.communicate()
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(
         encoding="ascii")
     pids = {comm(pid): int(pid) for pid in children.split()}
@@ -58,10 +59,14 @@ def rank_pids(process):
 
 def running_ranks(process):
     pids = until(lambda: rank_pids(process), "processes for all ranks")
-    # It tells of iterations after a second.
-    line = until(process.stderr.readline, "a line on progress")
-    assert "iterations done" in line, line
+    at_work(process)
     return pids
+
+
+def at_work(process):
+    """It tells of iterations after a second."""
+    line = process.stderr.readline()
+    assert "iterations done" in line, line
 
 
 def nothing_left(directory, pids):
@@ -99,7 +104,7 @@ def interrupted(directory, provider, form, signo):
         pids = running_ranks(process)
     else:
         pids = []
-        until(process.stderr.readline, "a line on progress")
+        at_work(process)
     os.kill(process.pid, signo)
     ended(process)
     assert process.returncode == -signo, process.returncode
