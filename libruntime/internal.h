@@ -48,8 +48,7 @@ struct endpoint;
  *	up to @room completions. Returns completions taken (>= 0) or a negative errno. NULL
  *	where the engine is the runtime's own (job.c executes)
  * @collect: as NPUWIN_IOC_QUEUE_WAIT with min 1. Returns completions taken
- * @event_fd: descriptor that polls readable when there are completions; who reads it to zero
- *	does so before he collects
+ * @event_fd: eventfd that each completion of the queues of the endpoint's group is added to
  * @queue_reset: as NPUWIN_IOC_QUEUE_RESET; -ECANCELED where the domain's reset will do it
  *
  * @collect, @event_fd and @queue_reset are NULL where @submit is.

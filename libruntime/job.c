@@ -109,6 +109,7 @@ void job_queue_flush(struct endpoint *ep)
 	/* Where the domain is aborted the engine has stopped already. */
 	if (ep->ctx->ops->queue_reset)
 		ep->ctx->ops->queue_reset(ep);
+	q->flushes++;
 	for (rail = 0; rail < JOB_RAILS; rail++) {
 		job_finish_all(q, rail, NPUWIN_ST_CANCELLED);
 		q->rail[rail].stopped = false;
@@ -318,7 +319,7 @@ int job_start(struct job *job, struct npuwin_error *err)
 	int rc;
 
 	if (by_thread) {
-		rc = progress_start(q, err);
+		rc = progress_start(q, job->rail, err);
 		if (rc)
 			return rc;
 	}
@@ -380,7 +381,7 @@ int job_fd(struct job *job, struct npuwin_error *err)
 	bool done;
 	int rc;
 
-	rc = progress_start(q, err);
+	rc = progress_start(q, job->rail, err);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&q->lock);
@@ -394,7 +395,7 @@ int job_fd(struct job *job, struct npuwin_error *err)
 	if (rc >= 0 && done)
 		eventfd_write(rc, 1);
 	pthread_mutex_unlock(&q->lock);
-	if (rc >= 0 && !done)
+	if (rc >= 0 && !done && job_driven(job))
 		progress_want(q, job->rail);
 	return rc;
 }

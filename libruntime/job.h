@@ -47,6 +47,8 @@ struct job_rail {
  * @sleepers: threads that sleep for what a driven rail waits for
  * @serial: number of the next posted job
  * @collecting: a thread waits for completions of the posted rail; only it takes them
+ * @missed: another one wanted to take them meanwhile, and did not
+ * @flushes: how often the rails were emptied
  * @progress: of the domain's ranks in this context
  * @wanted: by rail: the progress thread is to drive it until it is empty
  * @listed: in a list of the progress thread
@@ -64,6 +66,8 @@ struct job_queue {
 	uint32_t sleepers;
 	uint32_t serial;
 	bool collecting;
+	bool missed;
+	uint32_t flushes;
 	struct progress *progress;
 	bool wanted[JOB_RAILS];
 	bool listed;
@@ -126,7 +130,7 @@ bool job_pause(const struct job_queue *q, uint32_t round);
 /* job_post.c. The queue is locked, and is unlocked while they wait. */
 /* Post a job; with @wait in the caller's time where that can be. */
 void job_post(struct job_queue *q, struct job *job, bool wait);
-/* Take the completions that there are. */
+/* Take the completions that there are, or have who takes them look once more. */
 void job_collect(struct job_queue *q);
 /* Wait for a posted job. 0 or -EAGAIN. */
 int job_wait_posted(struct job_queue *q, struct job *job, int64_t deadline_ns);
@@ -136,8 +140,8 @@ int job_wait_posted(struct job_queue *q, struct job *job, int64_t deadline_ns);
 int progress_attach(struct job_queue *q);
 /* Its queue is empty for good: let go of it. */
 void progress_detach(struct job_queue *q);
-/* Start the thread, where it is not running. */
-int progress_start(struct job_queue *q, struct npuwin_error *err);
+/* Start the thread that drives @rail or takes its completions, where it is not running. */
+int progress_start(struct job_queue *q, uint32_t rail, struct npuwin_error *err);
 /* See to it that the thread drives @rail until it is empty. */
 void progress_want(struct job_queue *q, uint32_t rail);
 /* Jobs of the direct rail that need somebody to drive them have come or gone. */

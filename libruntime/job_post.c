@@ -91,10 +91,62 @@ static void stamp(struct job_queue *q, struct job *job)
 		job->descs[i].user_data = (uint64_t)job->serial << 32 | i;
 }
 
-static void stop_collecting(struct job_queue *q)
+/*
+ * What is posted cannot complete any more, unless it has been posted since: the queue was
+ * emptied, or has stopped, or its device is gone.
+ */
+static void give_up(struct job_queue *q, int rc, uint32_t flushes)
 {
+	uint32_t rank, status = NPUWIN_ST_CANCELLED;
+
+	if (rc == -ENODEV)
+		status = NPUWIN_ST_DEVICE;
+	else if (!job_domain_ready(q->ep))
+		status = job_domain_status(q->ep, &rank);
+	if (rc != -EINTR && rc != -EAGAIN && rc != -ETIMEDOUT && q->flushes == flushes)
+		job_finish_all(q, NPUWIN_RAIL_HOST, status);
+}
+
+/* Wait for completions, alone. Returns how many there were, or a negative errno. */
+static int collect(struct job_queue *q, int64_t deadline_ns)
+{
+	struct endpoint *ep = q->ep;
+	struct npuwin_cqe cqes[CQES];
+	uint32_t flushes = q->flushes;
+	int rc;
+
+	q->collecting = true;
+	pthread_mutex_unlock(&q->lock);
+	rc = ep->ctx->ops->collect(ep, cqes, CQES, deadline_ns);
+	pthread_mutex_lock(&q->lock);
+	if (rc > 0)
+		dispatch(q, cqes, rc);
+	else
+		give_up(q, rc, flushes);
+	post_waiting(q);
 	q->collecting = false;
 	pthread_cond_broadcast(&q->changed);
+	return rc;
+}
+
+void job_collect(struct job_queue *q)
+{
+	int rc;
+
+	/* Who collects may just have found nothing. */
+	q->missed = q->collecting;
+	if (q->collecting || !posted_rail(q)->head)
+		return;
+	do {
+		q->missed = false;
+		rc = collect(q, 0);
+	} while (rc == CQES || q->missed);
+}
+
+static void collect_missed(struct job_queue *q)
+{
+	if (q->missed && !q->collecting)
+		job_collect(q);
 }
 
 void job_post(struct job_queue *q, struct job *job, bool wait)
@@ -120,32 +172,9 @@ void job_post(struct job_queue *q, struct job *job, bool wait)
 	else if (rc < 0 && !job->done)
 		refuse(q, job, rc);
 	post_waiting(q);
-	stop_collecting(q);
-}
-
-static int collect(struct job_queue *q, int64_t deadline_ns)
-{
-	struct endpoint *ep = q->ep;
-	struct npuwin_cqe cqes[CQES];
-	int rc;
-
-	q->collecting = true;
-	pthread_mutex_unlock(&q->lock);
-	rc = ep->ctx->ops->collect(ep, cqes, CQES, deadline_ns);
-	pthread_mutex_lock(&q->lock);
-	if (rc > 0)
-		dispatch(q, cqes, rc);
-	else if (rc == -ENODEV)
-		job_finish_all(q, NPUWIN_RAIL_HOST, NPUWIN_ST_DEVICE);
-	post_waiting(q);
-	stop_collecting(q);
-	return rc;
-}
-
-void job_collect(struct job_queue *q)
-{
-	if (!q->collecting)
-		collect(q, 0);
+	q->collecting = false;
+	pthread_cond_broadcast(&q->changed);
+	collect_missed(q);
 }
 
 int job_wait_posted(struct job_queue *q, struct job *job, int64_t deadline_ns)
@@ -158,12 +187,14 @@ int job_wait_posted(struct job_queue *q, struct job *job, int64_t deadline_ns)
 
 	while (!job->done) {
 		rc = 0;
-		if (!q->collecting)
+		if (!q->collecting) {
 			rc = collect(q, deadline_ns);
-		else if (deadline_ns == NPUWIN_NO_DEADLINE)
+			collect_missed(q);
+		} else if (deadline_ns == NPUWIN_NO_DEADLINE) {
 			pthread_cond_wait(&q->changed, &q->lock);
-		else if (pthread_cond_timedwait(&q->changed, &q->lock, &until))
+		} else if (pthread_cond_timedwait(&q->changed, &q->lock, &until)) {
 			rc = -ETIMEDOUT;
+		}
 		if ((rc == -ETIMEDOUT || rc == -EAGAIN) && !job->done)
 			return -EAGAIN;
 	}

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * What the ranks of a context have in common in a domain: a thread that drives jobs nobody
- * waits for, made when it is first needed (for the shm provider it is the engine of the host
- * rail); and the jobs of the direct rail that go on while anybody waits.
+ * What the ranks of a context have in common in a domain. A thread that drives jobs nobody
+ * waits for; for the shm provider it is the engine of the host rail. One that takes completions
+ * nobody waits for, where the engine is not the runtime's. Both are made when they are first
+ * needed. And the jobs of the direct rail that go on while anybody waits.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "job.h"
 
@@ -25,6 +27,9 @@
  * @incoming: queues that are to be driven
  * @asleep: a queue that the thread sleeps for, or NULL
  * @stop: end when there is nothing to do
+ * @collects: @collector runs
+ * @collector: thread that takes completions
+ * @event_fd: what it waits for
  */
 struct progress {
 	struct progress *next;
@@ -40,6 +45,9 @@ struct progress {
 	struct job_queue *incoming;
 	struct job_queue *asleep;
 	bool stop;
+	bool collects;
+	pthread_t collector;
+	int event_fd;
 };
 
 /* Drive the wanted rails of a queue. False once it is empty and let go. */
@@ -156,12 +164,15 @@ static struct progress *progress_create(const void *group)
 
 static void progress_free(struct progress *p)
 {
-	if (p->started) {
-		pthread_mutex_lock(&p->lock);
-		p->stop = true;
-		pthread_cond_signal(&p->work);
-		pthread_mutex_unlock(&p->lock);
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_cond_signal(&p->work);
+	pthread_mutex_unlock(&p->lock);
+	if (p->started)
 		pthread_join(p->thread, NULL);
+	if (p->collects) {
+		eventfd_write(p->event_fd, 1);
+		pthread_join(p->collector, NULL);
 	}
 	pthread_cond_destroy(&p->work);
 	pthread_mutex_destroy(&p->lock);
@@ -223,15 +234,52 @@ void progress_detach(struct job_queue *q)
 		progress_free(p);
 }
 
-int progress_start(struct job_queue *q, struct npuwin_error *err)
+static bool stopping(struct progress *p)
+{
+	bool stop;
+
+	pthread_mutex_lock(&p->lock);
+	stop = p->stop;
+	pthread_mutex_unlock(&p->lock);
+	return stop;
+}
+
+static void *collector_run(void *arg)
+{
+	struct progress *p = arg;
+	struct job_queue *q;
+	eventfd_t count;
+
+	while (!stopping(p)) {
+		if (eventfd_read(p->event_fd, &count))
+			continue;
+		pthread_mutex_lock(&p->ranks_lock);
+		for (q = p->ranks; q; q = q->next_rank) {
+			pthread_mutex_lock(&q->lock);
+			job_collect(q);
+			pthread_mutex_unlock(&q->lock);
+		}
+		pthread_mutex_unlock(&p->ranks_lock);
+	}
+	return NULL;
+}
+
+int progress_start(struct job_queue *q, uint32_t rail, struct npuwin_error *err)
 {
 	struct progress *p = q->progress;
 	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
-	if (!p->started)
-		rc = npuwin_thread(&p->thread, progress_run, p);
-	p->started |= !rc;
+	if (!rail_driven(q->ep, rail)) {
+		p->event_fd = q->ep->ctx->ops->event_fd(q->ep);
+		if (!p->collects)
+			rc = npuwin_thread(&p->collector, collector_run, p);
+		p->collects |= !rc;
+	} else {
+		if (!p->started)
+			rc = npuwin_thread(&p->thread, progress_run, p);
+		p->started |= !rc;
+	}
 	pthread_mutex_unlock(&p->lock);
 	if (!rc)
 		return 0;
