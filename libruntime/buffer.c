@@ -114,8 +114,7 @@ void heap_zero_signals(struct heap *heap)
 
 	for (b = heap->first; b; b = b->next)
 		for (cells = b->signals; cells; cells = cells->next)
-			memset(ep->window[ep->rank] + cells->offset, 0,
-			       ep->nranks * sizeof(int32_t));
+			handshake_zero_cells(ep, cells->offset, ep->nranks);
 }
 
 static void heap_record(struct heap *heap, const struct npuwin_buffer *buffer)

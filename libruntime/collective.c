@@ -35,15 +35,17 @@ void collective_fini(struct npuwin_domain *domain)
 
 void collective_reset(struct npuwin_domain *domain)
 {
-	struct endpoint *ep = domain->ep;
 	struct npuwin_request *request;
 
 	pthread_mutex_lock(&domain->lock);
+	/* A call that is between its look at the domain and its start ends like the others. */
+	while (domain->plans->turn)
+		pthread_cond_wait(&domain->plans->turned, &domain->lock);
 	/* Before the signatures are gone that explain a mismatch. */
 	for (request = domain->plans->live; request; request = request->next)
 		if (request->armed)
 			request_end(request);
-	memset(ep->window[ep->rank], 0, handshake_size(ep->nranks));
+	handshake_reset(domain->ep);
 	heap_zero_signals(domain->heap);
 	domain->seq = 0;
 	pthread_mutex_unlock(&domain->lock);

@@ -150,6 +150,11 @@ uint64_t handshake_slot(uint32_t nranks, uint32_t seq, uint32_t from);
 /* Offset of the own signature of a call in flight, @stage < HANDSHAKE_STAGES. */
 uint64_t handshake_stage(uint32_t nranks, uint32_t stage);
 
+/* Clear @count int32 at @offset of the own window, at which somebody may still look. */
+void handshake_zero_cells(const struct endpoint *ep, uint64_t offset, uint32_t count);
+/* Clear the runtime's own part of the own window. */
+void handshake_reset(const struct endpoint *ep);
+
 /* Descriptors of a handshake. */
 uint32_t handshake_count(uint32_t nranks);
 /* Write what of them does not depend on the call. The last one has no F_CQE yet. */
@@ -395,8 +400,10 @@ int collective_start(struct npuwin_domain *domain, const struct npuwin_a2av *op,
 
 /* "all_to_all_v" or "barrier". */
 const char *collective_name(uint32_t kind);
-/* Abort the domain with @code, a negative errno, unless it is aborted. */
+/* Abort the domain with @code, a negative errno, if it is ready. */
 void outcome_abort(const struct npuwin_domain *domain, int code);
+/* The same where @cqe is of a failure that has stopped the queue, and that no abort made. */
+void outcome_stop(const struct npuwin_domain *domain, const struct npuwin_cqe *cqe, int code);
 /* 0 if @domain can be used; otherwise why not, in the name of the call @what. */
 int outcome_domain(const struct npuwin_domain *domain, const char *what,
 		   struct npuwin_error *err);

@@ -56,6 +56,22 @@ uint64_t handshake_stage(uint32_t nranks, uint32_t stage)
 	return stages_start(nranks) + stage * SLOT_SIZE;
 }
 
+void handshake_zero_cells(const struct endpoint *ep, uint64_t offset, uint32_t count)
+{
+	int32_t *cell = (int32_t *)(ep->window[ep->rank] + offset);
+
+	while (count--)
+		__atomic_store_n(cell++, 0, __ATOMIC_RELAXED);
+}
+
+void handshake_reset(const struct endpoint *ep)
+{
+	uint64_t slots = slots_start(ep->nranks);
+
+	handshake_zero_cells(ep, 0, HANDSHAKE_SLOTS * ep->nranks);
+	memset(ep->window[ep->rank] + slots, 0, handshake_size(ep->nranks) - slots);
+}
+
 uint32_t handshake_count(uint32_t nranks)
 {
 	return 2 * nranks + 2;

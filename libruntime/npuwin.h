@@ -623,8 +623,8 @@ NPUWIN_API int npuwin_all_to_all_v_group(struct npuwin_domain *const *domains,
  * goes on by itself; on the direct rail it goes on while the caller tests or waits, for it or
  * for another rank's of the same context, and by itself once npuwin_request_fd() was called.
  *
- * A start on another rail than that of a request in flight first waits for that one, at most
- * until @deadline_ns.
+ * A start waits, at most until @deadline_ns, for a blocking call that another thread is in for
+ * this rank, and for requests in flight on the other rail.
  *
  * Return: as npuwin_all_to_all_v(); -EBUSY where 256 requests of this rank are in flight.
  */

@@ -21,7 +21,24 @@ const char *collective_name(uint32_t kind)
 
 void outcome_abort(const struct npuwin_domain *domain, int code)
 {
-	domain->ctx->ops->abort(domain->ep, -code);
+	const struct npuwin_domain_status *status = domain->ep->status;
+
+	/* Not while it is being reset: what fails then is what the reset ends. */
+	if (__atomic_load_n(&status->state, __ATOMIC_ACQUIRE) == NPUWIN_DOMAIN_READY)
+		domain->ctx->ops->abort(domain->ep, -code);
+}
+
+void outcome_stop(const struct npuwin_domain *domain, const struct npuwin_cqe *cqe, int code)
+{
+	switch (cqe->status) {
+	case NPUWIN_ST_OK:
+	case NPUWIN_ST_MISMATCH:
+	case NPUWIN_ST_ABORTED:
+	case NPUWIN_ST_CANCELLED:
+		return;
+	default:
+		outcome_abort(domain, code);
+	}
 }
 
 static uint32_t rank_state(const struct npuwin_domain *domain, uint32_t rank)
@@ -143,7 +160,7 @@ static int outcome_mismatch(const struct npuwin_request *request, const char *wh
 	memcpy(&peer, ep->window[ep->rank] + slot, sizeof(peer));
 	if (peer.crc != (uint32_t)cqe->value)
 		return npuwin_fail(err, -EPROTO, ep->rank, (int32_t)cqe->cell,
-				   "%s: rank %u and rank %u have not made the same call; later calls have overwritten what differs",
+				   "%s: rank %u and rank %u have not made the same call",
 				   what, ep->rank, cqe->cell);
 	return signature_explain(&request->signature, ep->rank, &peer, cqe->cell, err);
 }

@@ -37,7 +37,7 @@ static int primitive_run(struct npuwin_domain *domain, const char *what, uint32_
 		rc = npuwin_ok(err, 0);
 	} else {
 		rc = outcome_status(domain, what, &job.cqe, err);
-		outcome_abort(domain, rc);
+		outcome_stop(domain, &job.cqe, rc);
 	}
 	job_fini(&job);
 	return rc;
@@ -84,6 +84,30 @@ static int rows_extent(const struct npuwin_domain *domain, const char *name, uin
 	return 0;
 }
 
+/* What an adding put wants of its int32 or fp32. */
+static int put_aligned(const struct npuwin_domain *domain, const struct npuwin_put *put,
+		       struct npuwin_error *err)
+{
+	const struct {
+		const char *name;
+		uint64_t value;
+	} fields[] = {
+		{ "src_offset", put->src_offset },
+		{ "dst_offset", put->dst_offset },
+		{ "row_bytes", put->row_bytes },
+		{ "src_stride", put->rows > 1 ? put->src_stride : 0 },
+		{ "dst_stride", put->rows > 1 ? put->dst_stride : 0 },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+		if (fields[i].value % sizeof(int32_t))
+			return npuwin_fail(err, -EINVAL, domain->ep->rank, NPUWIN_NOBODY,
+					   "put: %s is %" PRIu64 ", not a multiple of 4, as adding wants",
+					   fields[i].name, fields[i].value);
+	return 0;
+}
+
 static int put_check(const struct npuwin_domain *domain, const struct npuwin_put *put,
 		     struct npuwin_error *err)
 {
@@ -109,13 +133,10 @@ static int put_check(const struct npuwin_domain *domain, const struct npuwin_put
 		rc = check_range(domain, "put", "src", put->src, put->src_offset, src_bytes, err);
 	if (!rc)
 		rc = check_range(domain, "put", "dst", put->dst, put->dst_offset, dst_bytes, err);
+	if (!rc && put->op != NPUWIN_COPY)
+		rc = put_aligned(domain, put, err);
 	if (rc)
 		return rc;
-	if (put->op != NPUWIN_COPY &&
-	    ((put->src_offset | put->dst_offset | put->row_bytes) % sizeof(int32_t) ||
-	     (put->rows > 1 && (put->src_stride | put->dst_stride) % sizeof(int32_t))))
-		return npuwin_fail(err, -EINVAL, rank, NPUWIN_NOBODY,
-				   "put: an offset, stride or row that is added is not a multiple of 4 bytes");
 	return check_dest(domain, "put", put->dst_rank, err);
 }
 

@@ -135,8 +135,8 @@ static void request_close(struct npuwin_request *request, bool abort)
 	request->code = outcome_request(request, &request->error);
 	request->settled = true;
 	request_unstage(request);
-	if (abort && request->code && request->code != -EPROTO)
-		outcome_abort(request->domain, request->code);
+	if (abort)
+		outcome_stop(request->domain, &request->job.cqe, request->code);
 }
 
 void request_settle(struct npuwin_request *request)

@@ -159,8 +159,8 @@ static void test_put_arguments(void **state)
 	REFUSED(-EOVERFLOW, "src_stride of 9223372036854775808 overflow",
 		put.src_stride = 1ULL << 63);
 	REFUSED(-EOVERFLOW, "18446744073709551615 rows", put.rows = UINT64_MAX);
-	REFUSED(-EINVAL, "not a multiple of 4", put.op = NPUWIN_ADD_INT32);
-	REFUSED(-EINVAL, "not a multiple of 4",
+	REFUSED(-EINVAL, "src_offset is 5, not a multiple of 4", put.op = NPUWIN_ADD_INT32);
+	REFUSED(-EINVAL, "src_stride is 17, not a multiple of 4",
 		(put.op = NPUWIN_ADD_FP32, put.src_offset = 4, put.row_bytes = 8,
 		 put.src_stride = 17));
 #undef REFUSED

@@ -353,6 +353,41 @@ static void test_reset(void **state)
 	local_close(l);
 }
 
+struct caller {
+	struct local *l;
+	bool done;
+};
+
+static void *call_in_vain(void *arg)
+{
+	struct caller *c = arg;
+	uint32_t i;
+
+	for (i = 0; i < 50; i++)
+		npuwin_barrier(c->l->domain[0], far(), NULL);
+	__atomic_store_n(&c->done, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* Resets while another thread calls: nothing of what they end is left. */
+static void test_reset_under_calls(void **state)
+{
+	struct local *l = local_open(2, 1 << 18);
+	struct caller c = { .l = l };
+	pthread_t thread;
+
+	local_operands(l, 2, 4, NPUWIN_FP32);
+	assert_int_equal(pthread_create(&thread, NULL, call_in_vain, &c), 0);
+	while (!__atomic_load_n(&c.done, __ATOMIC_ACQUIRE)) {
+		npuwin_domain_abort(l->domain[1], EIO);
+		assert_ok(l, npuwin_domain_reset_group(l->domain, 2, far(), &l->err));
+	}
+	pthread_join(thread, NULL);
+	local_settled(l);
+	local_exchange(l, 0);
+	local_close(l);
+}
+
 /* A rank that leaves takes its requests along; who needs it gets EPIPE. */
 static void test_leave(void **state)
 {
@@ -385,6 +420,7 @@ int main(void)
 		cmocka_unit_test(test_too_many),
 		cmocka_unit_test(test_free_incomplete),
 		cmocka_unit_test(test_reset),
+		cmocka_unit_test(test_reset_under_calls),
 		cmocka_unit_test(test_leave),
 	};
 
