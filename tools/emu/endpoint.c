@@ -103,9 +103,8 @@ static void engine_notified(void *priv, u32 rank)
 			target = target->reading;
 		ep = &target->endpoints[id];
 	}
-	/* The cell has been written; whoever parks or arms looks at it after that. */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	arm = load_acquire(endpoint_arm(target, endpoint_id(target, ep)));
+	/* The cell has been written, in one order with this: who parks or arms looks at it. */
+	arm = __atomic_load_n(endpoint_arm(target, endpoint_id(target, ep)), __ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&ep->parked, __ATOMIC_SEQ_CST) &&
 	    arm == __atomic_load_n(&ep->answered, __ATOMIC_RELAXED))
 		return;
@@ -196,10 +195,8 @@ static void attend_abort(struct device *dev, struct endpoint *ep)
 static void attend_notified(struct device *dev, struct endpoint *ep)
 {
 	u32 id = endpoint_id(dev, ep);
-	u32 arm;
+	u32 arm = __atomic_load_n(endpoint_arm(dev, id), __ATOMIC_SEQ_CST);
 
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	arm = load_acquire(endpoint_arm(dev, id));
 	if (arm == ep->answered)
 		return;
 	__atomic_store_n(&ep->answered, arm, __ATOMIC_RELAXED);
