@@ -84,6 +84,24 @@ static int sync_error(const struct endpoint *ep, const char *what, int rc, uint3
 	}
 }
 
+/*
+ * Commit a rank that has joined. A domain that is aborted although nobody is missing may have
+ * been ready before, and others be in it: then this one is in it too, and its first call tells.
+ */
+static int commit_joined(struct endpoint *ep, int64_t deadline_ns, uint32_t *missing)
+{
+	int rc = ep->ctx->ops->commit(ep, deadline_ns, missing);
+	uint32_t rank;
+
+	if (rc != -EPIPE && rc != -ECANCELED)
+		return rc;
+	for (rank = 0; rank < ep->nranks; rank++)
+		if (__atomic_load_n(&ep->status->rank[rank].state, __ATOMIC_ACQUIRE) ==
+		    NPUWIN_RANK_EMPTY)
+			return rc;
+	return 0;
+}
+
 /* A membership of a rank that has joined. On failure the endpoint is left as it was. */
 static int member_create(struct endpoint *ep, const char *name, struct npuwin_domain **domain,
 			 struct npuwin_error *err)
@@ -128,7 +146,7 @@ static int member_commit(struct npuwin_domain *domain, int64_t deadline_ns,
 	uint32_t missing;
 	int rc;
 
-	rc = ep->ctx->ops->commit(ep, deadline_ns, &missing);
+	rc = commit_joined(ep, deadline_ns, &missing);
 	if (rc)
 		return sync_error(ep, "joined", rc, missing, err);
 	rc = ep->ctx->ops->map(ep, err);
@@ -208,7 +226,7 @@ int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr
 		rc = rendezvous_join(ctx, attr, window_size, &ep, &founder, err);
 		if (rc)
 			return rc;
-		rc = ctx->ops->commit(ep, attr->deadline_ns, &missing);
+		rc = commit_joined(ep, attr->deadline_ns, &missing);
 		if (!rc)
 			break;
 		rc = sync_error(ep, "joined", rc, missing, err);

@@ -261,9 +261,11 @@ static void shm_leave(struct endpoint *ep)
 {
 	struct shm_domain *sd = shm_domain_of(ep);
 	struct shm *shm = ep->ctx->priv;
+	bool forming = shm_state(sd).state == NPUWIN_DOMAIN_FORMING;
 
 	pthread_mutex_lock(&sd->lock);
-	shm_swap(&sd->status->rank[ep->rank].state, NPUWIN_RANK_JOINED, NPUWIN_RANK_LEFT);
+	shm_swap(&sd->status->rank[ep->rank].state, NPUWIN_RANK_JOINED,
+		 forming ? NPUWIN_RANK_EMPTY : NPUWIN_RANK_LEFT);
 	sd->local[ep->rank] = false;
 	shm_lock(sd, F_UNLCK, SHM_LOCK_CLAIM(ep->rank));
 	pthread_mutex_unlock(&sd->lock);
