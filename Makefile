@@ -6,8 +6,6 @@ SOVERSION := 0
 
 PREFIX ?= /usr/local
 KDIR ?= $(shell scripts/kdir)
-NPUWIN_TEST_DATA ?=
-export NPUWIN_TEST_DATA
 
 # release, or a build whose tests look for errors of memory (asan) or order (tsan)
 FLAVOUR ?= release
