@@ -54,11 +54,10 @@ static void sleep_for(struct guest *g, uint32_t *arm, int32_t value)
 		while (next_event(g, &event))
 			armed &= event.type != NPUWIN_HW_EV_NOTIFIED || event.value != *arm;
 		if (!armed) {
-			WRITE(*ep_arm(g, 0), ++*arm);
+			__atomic_exchange_n(ep_arm(g, 0), ++*arm, __ATOMIC_SEQ_CST);
 			armed = true;
 		}
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		if (READ(*cell_of(g, 32)) == value)
+		if (__atomic_load_n(cell_of(g, 32), __ATOMIC_SEQ_CST) == value)
 			return;
 		if (poll(&fd, 1, 20000) != 1)
 			fail(__FILE__, __LINE__, "slept through value %d", value);
