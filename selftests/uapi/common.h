@@ -418,10 +418,6 @@ static inline bool have_devices(void)
 	return !access("/dev/npuwin0", R_OK | W_OK) && !access("/dev/npuwin1", R_OK | W_OK);
 }
 
-#define SKIP_WITHOUT_DEVICES()							\
-	do {									\
-		if (!have_devices())						\
-			SKIP(return, "needs /dev/npuwin0 and /dev/npuwin1");	\
-	} while (0)
+#define NEEDS_DEVICES	"needs /dev/npuwin0 and /dev/npuwin1"
 
 #endif /* NPUWIN_SELFTESTS_UAPI_COMMON_H */

@@ -17,7 +17,8 @@ FIXTURE_SETUP(domains)
 	int i;
 
 	self->domain = -1;
-	SKIP_WITHOUT_DEVICES();
+	if (!have_devices())
+		SKIP(return, NEEDS_DEVICES);
 	for (i = 0; i < 2; i++)
 		self->used[i] = device_attr(i, "memory_used");
 	for (i = 0; i < 3; i++) {
@@ -44,24 +45,24 @@ FIXTURE_TEARDOWN(domains)
 		EXPECT_EQ(self->used[i], device_attr(i, "memory_used"));
 }
 
-static int join(FIXTURE_DATA(domains) *self, int i)
+static int join(struct _test_data_domains *self, int i)
 {
 	return domain_join(self->fd[i], self->domain, i, self->window[i]);
 }
 
-static int commit(FIXTURE_DATA(domains) *self, int i, int64_t deadline, uint32_t *missing)
+static int commit(struct _test_data_domains *self, int i, int64_t deadline, uint32_t *missing)
 {
 	return domain_sync(self->fd[i], NPUWIN_IOC_DOMAIN_COMMIT, self->domain, i, deadline,
 			   missing);
 }
 
-static int reset(FIXTURE_DATA(domains) *self, int i, int64_t deadline, uint32_t *missing)
+static int reset(struct _test_data_domains *self, int i, int64_t deadline, uint32_t *missing)
 {
 	return domain_sync(self->fd[i], NPUWIN_IOC_DOMAIN_RESET, self->domain, i, deadline,
 			   missing);
 }
 
-static int make_ready(FIXTURE_DATA(domains) *self)
+static int make_ready(struct _test_data_domains *self)
 {
 	int i, ret = 0;
 
@@ -248,7 +249,7 @@ static void *sync_thread(void *arg)
 	return NULL;
 }
 
-static void sync_start(struct sync_call *sync, FIXTURE_DATA(domains) *self, int i,
+static void sync_start(struct sync_call *sync, struct _test_data_domains *self, int i,
 		       unsigned long nr)
 {
 	*sync = (struct sync_call) {

@@ -13,7 +13,8 @@ FIXTURE(queues)
 
 FIXTURE_SETUP(queues)
 {
-	SKIP_WITHOUT_DEVICES();
+	if (!have_devices())
+		SKIP(return, NEEDS_DEVICES);
 	ASSERT_EQ(0, team_make(&self->team, 2, SIZE));
 	self->a = &self->team.rank[0];
 	self->b = &self->team.rank[1];
@@ -218,7 +219,8 @@ FIXTURE_VARIANT_ADD(executors, worker)
 
 FIXTURE_SETUP(executors)
 {
-	SKIP_WITHOUT_DEVICES();
+	if (!have_devices())
+		SKIP(return, NEEDS_DEVICES);
 	ASSERT_EQ(0, team_make(&self->team, 2, SIZE));
 }
 
@@ -229,7 +231,7 @@ FIXTURE_TEARDOWN(executors)
 }
 
 /* Post a batch and get all its completions. */
-static int batch(const FIXTURE_VARIANT(executors) *variant, struct rank *rank,
+static int batch(const struct _fixture_variant_executors *variant, struct rank *rank,
 		 const struct npuwin_desc *descs, uint32_t count, struct npuwin_cqe *cqes,
 		 uint32_t expected)
 {
@@ -733,9 +735,7 @@ TEST_F(queues, reset_and_destroy)
 		ASSERT_EQ(0, submit(self->a->fd, queue, batch, 4));
 		if (i % 2)
 			sched_yield();
-		if (i % 3) {
-			ASSERT_EQ(0, queue_reset(self->a->fd, queue));
-		}
+		ASSERT_EQ(0, i % 3 ? queue_reset(self->a->fd, queue) : 0);
 		ASSERT_EQ(0, destroy(self->a->fd, queue));
 		/* From here on, nothing is written. */
 		memset(self->b->mem, i, SIZE);
@@ -763,20 +763,20 @@ static void *wait_thread(void *arg)
 TEST_F(queues, waiters_are_told)
 {
 	struct waiter waiter = { .fd = self->a->fd };
-	int i;
+	int i, ret;
 
 	for (i = 0; i < 3; i++) {
 		ASSERT_EQ(0, queue_create(self->a->fd, self->team.domain, 0, 8, -1,
 					  &waiter.queue));
 		pthread_create(&waiter.thread, NULL, wait_thread, &waiter);
 		sleep_ms(30);
-		if (i == 0) {
-			ASSERT_EQ(0, queue_reset(self->a->fd, waiter.queue));
-		} else if (i == 1) {
-			ASSERT_EQ(0, destroy(self->a->fd, waiter.queue));
-		} else {
-			ASSERT_EQ(0, domain_abort(self->b->fd, self->team.domain, 1, EIO));
-		}
+		if (i == 0)
+			ret = queue_reset(self->a->fd, waiter.queue);
+		else if (i == 1)
+			ret = destroy(self->a->fd, waiter.queue);
+		else
+			ret = domain_abort(self->b->fd, self->team.domain, 1, EIO);
+		ASSERT_EQ(0, ret);
 		pthread_join(waiter.thread, NULL);
 		EXPECT_EQ(-ECANCELED, waiter.ret) TH_LOG("%d", i);
 	}

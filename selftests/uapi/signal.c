@@ -19,7 +19,8 @@ FIXTURE_SETUP(waits)
 {
 	struct npuwin_ioc_domain_info info;
 
-	SKIP_WITHOUT_DEVICES();
+	if (!have_devices())
+		SKIP(return, NEEDS_DEVICES);
 	ASSERT_EQ(0, team_make(&self->team, 3, SIZE));
 	self->rank = self->team.rank;
 	self->domain = self->team.domain;
@@ -51,15 +52,19 @@ static struct npuwin_signal signal_of(uint32_t rank, uint64_t offset, uint32_t c
 	};
 }
 
+static uint32_t sleepers_of(struct _test_data_waits *self, uint32_t rank)
+{
+	return __atomic_load_n(&self->status->rank[rank].sleepers, __ATOMIC_RELAXED);
+}
+
 /* What a rank that writes through a mapping has to do. */
-static void mapped_add(FIXTURE_DATA(waits) *self, uint32_t rank, uint64_t offset, int32_t value)
+static void mapped_add(struct _test_data_waits *self, uint32_t rank, uint64_t offset, int32_t value)
 {
 	atomic_int *cell = (atomic_int *)cell_at(&self->rank[rank], offset);
-	volatile uint32_t *sleepers = &self->status->rank[rank].sleepers;
 
 	atomic_fetch_add_explicit(cell, value, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (*sleepers)
+	if (sleepers_of(self, rank))
 		signal_wake(self->domain, rank);
 }
 
@@ -196,17 +201,16 @@ static void *sleeper_thread(void *arg)
 	return NULL;
 }
 
-static void sleeper_start(struct sleeper *sleeper, FIXTURE_DATA(waits) *self,
+static void sleeper_start(struct sleeper *sleeper, struct _test_data_waits *self,
 			  struct npuwin_signal sig, int64_t deadline)
 {
-	uint32_t before = self->status->rank[sig.rank].sleepers;
-	volatile uint32_t *sleepers = &self->status->rank[sig.rank].sleepers;
+	uint32_t before = sleepers_of(self, sig.rank);
 
 	*sleeper = (struct sleeper) {
 		.domain = self->domain, .sig = sig, .deadline = deadline,
 	};
 	pthread_create(&sleeper->thread, NULL, sleeper_thread, sleeper);
-	while (*sleepers == before)
+	while (sleepers_of(self, sig.rank) == before)
 		sched_yield();
 	/* From the count to the bed. */
 	sleep_ms(20);
@@ -409,7 +413,7 @@ TEST_F(waits, interrupted)
  * the other's turn is over. A wake-up that is lost stops both, up to the deadline.
  */
 struct hammer {
-	FIXTURE_DATA(waits) *self;
+	struct _test_data_waits *self;
 	uint32_t me;
 	bool engine;
 	bool queue;
@@ -452,7 +456,7 @@ static void *hammer_thread(void *arg)
 	return NULL;
 }
 
-static void hammer_run(struct __test_metadata *_metadata, FIXTURE_DATA(waits) *self,
+static void hammer_run(struct __test_metadata *_metadata, struct _test_data_waits *self,
 		       bool engine, bool queue)
 {
 	struct hammer sides[2];

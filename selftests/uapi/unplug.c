@@ -19,7 +19,7 @@ static void touch_failed(int sig)
 }
 
 /* Read a byte. Returns 0 or the signal that it gives. */
-static int touch(volatile uint8_t *byte)
+static int touch(const uint8_t *byte)
 {
 	struct sigaction action = { .sa_handler = touch_failed }, old;
 	int sig;
@@ -27,7 +27,7 @@ static int touch(volatile uint8_t *byte)
 	sigaction(SIGBUS, &action, &old);
 	sig = sigsetjmp(touch_env, 1);
 	if (!sig)
-		(void)*byte;
+		__atomic_load_n(byte, __ATOMIC_RELAXED);
 	sigaction(SIGBUS, &old, NULL);
 	return sig;
 }
@@ -56,20 +56,20 @@ FIXTURE(unplug)
 	uint8_t *peer;
 };
 
-static int unbind_victim(FIXTURE_DATA(unplug) *self)
+static int unbind_victim(struct _test_data_unplug *self)
 {
 	self->unbound = true;
 	return write_file(DRIVER "/unbind", self->name);
 }
 
-static int bind_victim(FIXTURE_DATA(unplug) *self)
+static int bind_victim(struct _test_data_unplug *self)
 {
 	self->unbound = false;
 	return write_file(DRIVER "/bind", self->name);
 }
 
 /* The last soft device, which nothing else here uses. */
-static int find_victim(FIXTURE_DATA(unplug) *self)
+static int find_victim(struct _test_data_unplug *self)
 {
 	char path[96];
 	FILE *file;
@@ -257,7 +257,7 @@ TEST_F(unplug, comes_back_while_in_use)
 }
 
 struct load {
-	FIXTURE_DATA(unplug) *self;
+	struct _test_data_unplug *self;
 	pthread_t thread;
 	int kind;
 	atomic_int *stop;
@@ -274,7 +274,7 @@ static bool gone_for_good(int ret)
 static void *load_thread(void *arg)
 {
 	struct load *load = arg;
-	FIXTURE_DATA(unplug) *self = load->self;
+	struct _test_data_unplug *self = load->self;
 	struct rank *gone = &self->rank[1], *stays = &self->rank[0];
 	struct npuwin_signal sig = { .rank = 0, .value = -1, .peer = 1, .cmp = NPUWIN_CMP_EQ };
 	struct npuwin_desc desc;
@@ -381,9 +381,7 @@ TEST_F_TIMEOUT(unplug, again_and_again, 120)
 		rank_close(&self->rank[0], SIZE);
 		rank_close(&self->rank[1], SIZE);
 		close(self->domain);
-		if (i) {
-			ASSERT_EQ(0, bind_victim(self));
-		}
+		ASSERT_EQ(0, i ? bind_victim(self) : 0);
 		unplug_setup(_metadata, self, variant);
 		ASSERT_EQ(used, device_attr(0, "memory_used"));
 		ASSERT_EQ(0, unbind_victim(self));

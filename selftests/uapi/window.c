@@ -12,7 +12,7 @@ static void touch_failed(int sig)
 }
 
 /* Read and write a byte. Returns 0 or the signal that it gives. */
-static int touch(volatile uint8_t *byte, bool write)
+static int touch(uint8_t *byte, bool write)
 {
 	struct sigaction action = { .sa_handler = touch_failed }, segv, bus;
 	int sig;
@@ -21,10 +21,10 @@ static int touch(volatile uint8_t *byte, bool write)
 	sigaction(SIGBUS, &action, &bus);
 	sig = sigsetjmp(touch_env, 1);
 	if (!sig) {
-		uint8_t value = *byte;
+		uint8_t value = __atomic_load_n(byte, __ATOMIC_RELAXED);
 
 		if (write)
-			*byte = value;
+			__atomic_store_n(byte, value, __ATOMIC_RELAXED);
 	}
 	sigaction(SIGSEGV, &segv, NULL);
 	sigaction(SIGBUS, &bus, NULL);
@@ -43,7 +43,8 @@ FIXTURE_SETUP(windows)
 	struct npuwin_ioc_query query = { .size = sizeof(query) };
 
 	self->fd = -1;
-	SKIP_WITHOUT_DEVICES();
+	if (!have_devices())
+		SKIP(return, NEEDS_DEVICES);
 	self->fd = device_open(0);
 	ASSERT_GE(self->fd, 0);
 	ASSERT_EQ(0, call(self->fd, NPUWIN_IOC_QUERY, &query));
@@ -435,9 +436,7 @@ TEST_F_TIMEOUT(windows, killed_while_allocating, 60)
 		sleep_ms(5 + 20 * i);
 		kill(pid, SIGKILL);
 		ASSERT_EQ(pid, waitpid(pid, &status, 0));
-		if (WIFEXITED(status)) {
-			EXPECT_EQ(0, WEXITSTATUS(status));
-		}
+		EXPECT_TRUE(WIFSIGNALED(status) || !WEXITSTATUS(status));
 	}
 	/* Those that were quicker belong to this file, too. */
 	close(self->fd);
