@@ -31,7 +31,7 @@ help:
 	@echo 'make check-guest  the driver and its tests under a kernel in QEMU'
 	@echo 'make driver       the kernel module, driver/npuwin.ko (KDIR=kernel build tree)'
 	@echo 'make lib          the runtime, build/lib/libnpuwin.so'
-	@echo 'make tools        the command line, build/bin/npuwin'
+	@echo 'make tools        the command line and the device emulator, build/bin/'
 	@echo 'make lint         style and static analysis, at zero findings'
 	@echo 'make bench        measure'
 	@echo 'make install      install all but the module (PREFIX=$(PREFIX), DESTDIR=)'
@@ -49,6 +49,7 @@ sanitize_release := -fstack-protector-strong -D_FORTIFY_SOURCE=2
 sanitize_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # It takes no note of fences, which is no harm where they order atomics.
 sanitize_tsan := -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan
+sanitize_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 
 flags := -std=gnu11 $(WARNINGS) -pthread -D_GNU_SOURCE \
 	-DNPUWIN_VERSION_STRING='"$(VERSION)"' -Iuapi -Ilibruntime -Idriver \
@@ -101,9 +102,10 @@ $(lib_static): $(lib_obj)
 # --- The tools -------------------------------------------------------------
 
 # Of each program: its objects and the libraries it needs beside libnpuwin.
-programs := npuwin
+programs := npuwin npuwin-emu
 npuwin_obj := $(call objects,tools/*.c)
 npuwin_libs := -ljson-c
+npuwin-emu_obj := $(call objects,tools/emu/*.c driver/engine.c)
 
 tools: $(programs:%=$(out)/bin/%)
 
@@ -111,6 +113,9 @@ tools: $(programs:%=$(out)/bin/%)
 $(programs:%=$(out)/bin/%): $(out)/bin/%: $$(%_obj) $(lib_link)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $($*_obj) $(with_lib) $($*_libs) $(ldflags)
+
+# The device is not a user of the library.
+$(out)/bin/npuwin-emu: with_lib =
 
 # --- The kernel module -----------------------------------------------------
 
@@ -125,15 +130,16 @@ tests := $(out)/tests
 unit := $(patsubst selftests/unit/%.c,$(tests)/unit/%,$(wildcard selftests/unit/*.c))
 conformance := $(addprefix $(tests)/,$(if $(wildcard selftests/conformance/*.c),conformance))
 uapi := $(patsubst selftests/uapi/%.c,$(tests)/uapi/%,$(wildcard selftests/uapi/*.c))
+hw := $(addprefix $(tests)/,$(if $(wildcard selftests/hw/*.c),hw))
 
-tests: $(unit) $(conformance) $(uapi)
+tests: $(unit) $(conformance) $(uapi) $(hw)
 
 # The sanitizers look at what the library does; the uAPI has no library in it.
 sanitized:
 	$(MAKE) $(quietly) FLAVOUR=asan build/asan/.tests
 	$(MAKE) $(quietly) FLAVOUR=tsan build/tsan/.tests
 
-$(out)/.tests: $(unit) $(conformance)
+$(out)/.tests: $(unit) $(conformance) $(hw)
 	touch $@
 
 # lib.mk looks for the tests' settings in a folder beside itself.
@@ -160,6 +166,20 @@ $(tests)/uapi/%: $(obj)/selftests/uapi/%.o
 	@mkdir -p $(@D)
 	$(CC) -o $@ $< $(ldflags)
 
+$(tests)/hw: $(call objects,selftests/hw/*.c) | $(out)/bin/npuwin-emu
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(ldflags)
+
+# libFuzzer is clang's. Run by selftests/fuzz/run.sh.
+.PHONY: fuzz
+fuzz:
+	$(MAKE) $(quietly) FLAVOUR=fuzz CC=clang build/fuzz/fuzz_emu
+
+$(out)/fuzz_emu: $(call objects,selftests/fuzz/fuzz_emu.c driver/engine.c) \
+		$(filter-out %/main.o %/server.o,$(call objects,tools/emu/*.c))
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ -fsanitize=fuzzer $(ldflags)
+
 # --- Checking --------------------------------------------------------------
 
 demo:
@@ -169,12 +189,12 @@ demo:
 
 check:
 	scripts/setup build driver guest test
-	$(MAKE) $(quietly) lib tools tests sanitized driver
+	$(MAKE) $(quietly) lib tools tests sanitized fuzz driver
 	scripts/run-tests host guest
 
 check-host:
 	scripts/setup build test
-	$(MAKE) $(quietly) lib tools tests sanitized
+	$(MAKE) $(quietly) lib tools tests sanitized fuzz
 	scripts/run-tests host
 
 check-guest:
