@@ -154,9 +154,9 @@ static void npuwin_domain_abort(struct npuwin_domain *domain, u32 rank, u32 erro
 
 	if (domain->state == NPUWIN_DOMAIN_ABORTED)
 		return;
-	domain->abort_rank = rank;
+	WRITE_ONCE(domain->abort_rank, rank);
+	WRITE_ONCE(domain->abort_death, death);
 	domain->abort_error = error;
-	domain->abort_death = death;
 	WRITE_ONCE(domain->status->abort_rank, rank);
 	WRITE_ONCE(domain->status->abort_error, error);
 	npuwin_domain_set_state(domain, NPUWIN_DOMAIN_ABORTED);
@@ -205,7 +205,7 @@ static void npuwin_domain_try_reset(struct npuwin_domain *domain)
 		else
 			npuwin_member_set_state(member, NPUWIN_RANK_EMPTY);
 	}
-	domain->generation++;
+	WRITE_ONCE(domain->generation, domain->generation + 1);
 	WRITE_ONCE(domain->status->generation, domain->generation);
 	WRITE_ONCE(domain->status->abort_rank, NPUWIN_NO_RANK);
 	WRITE_ONCE(domain->status->abort_error, 0);

@@ -128,13 +128,14 @@ void npuwin_cookie_free(struct npuwin_mem *mem)
 }
 
 /**
- * npuwin_cookie_disown() - From now on nobody can map it anew through /dev/npuwinN.
- * @mem: the memory
+ * npuwin_cookie_set_owner() - Say who can map some memory through /dev/npuwinN.
+ * @mem: the memory; an owner holds a reference
+ * @owner: the file, or NULL
  */
-void npuwin_cookie_disown(struct npuwin_mem *mem)
+void npuwin_cookie_set_owner(struct npuwin_mem *mem, const struct npuwin_file *owner)
 {
 	mutex_lock(&npuwin_cookies_lock);
-	mem->owner = NULL;
+	mem->owner = owner;
 	mutex_unlock(&npuwin_cookies_lock);
 }
 
@@ -146,9 +147,9 @@ static struct npuwin_mem *npuwin_cookie_get(const struct npuwin_file *file,
 
 	mutex_lock(&npuwin_cookies_lock);
 	mem = mtree_load(&npuwin_cookies, pgoff);
-	if (mem && (READ_ONCE(mem->owner) != file || pgoff < mem->cookie))
+	if (mem && (mem->owner != file || pgoff < mem->cookie))
 		mem = NULL;
-	/* An owner holds a reference and disowns before it drops that. */
+	/* Where there is an owner, there is his reference. */
 	if (mem)
 		kref_get(&mem->ref);
 	mutex_unlock(&npuwin_cookies_lock);
@@ -179,7 +180,8 @@ static bool npuwin_fault_huge(struct vm_fault *vmf, const struct npuwin_mem *mem
 	struct vm_area_struct *vma = vmf->vma;
 	struct page *page;
 
-	if (!mem->pages || start < vma->vm_start || vma->vm_end - start < PMD_SIZE)
+	if (!mem->pages || !has_transparent_hugepage() || start < vma->vm_start ||
+	    vma->vm_end - start < PMD_SIZE)
 		return false;
 	page = mem->pages[index - ((vmf->address - start) >> PAGE_SHIFT)];
 	if (!PageHead(page) || compound_order(page) != HPAGE_PMD_ORDER)
@@ -263,10 +265,33 @@ static void npuwin_vma_close(struct vm_area_struct *vma)
 	npuwin_mem_put(vma->vm_private_data);
 }
 
+/* For debuggers, which cannot get at the pages of such a mapping. */
+static int npuwin_vma_access(struct vm_area_struct *vma, unsigned long addr, void *buf,
+			     int len, int write)
+{
+	struct npuwin_mem *mem = vma->vm_private_data;
+	u64 offset = addr - vma->vm_start + ((u64)(vma->vm_pgoff - mem->cookie) << PAGE_SHIFT);
+	int srcu;
+
+	len = min_t(u64, len, vma->vm_end - addr);
+	if (write && mem->read_only)
+		return -EACCES;
+	srcu = srcu_read_lock(&npuwin_srcu);
+	if (mem->ndev && npuwin_device_gone(mem->ndev))
+		len = -ENODEV;
+	else if (write)
+		memcpy(mem->vaddr + offset, buf, len);
+	else
+		memcpy(buf, mem->vaddr + offset, len);
+	srcu_read_unlock(&npuwin_srcu, srcu);
+	return len;
+}
+
 static const struct vm_operations_struct npuwin_vm_ops = {
 	.open = npuwin_vma_open,
 	.close = npuwin_vma_close,
 	.fault = npuwin_fault,
+	.access = npuwin_vma_access,
 };
 
 /* Map pages of @mem from @index on. Takes over the reference where it succeeds. */

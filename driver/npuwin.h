@@ -550,7 +550,7 @@ void npuwin_mmap_exit(void);
 void npuwin_mmap_setup_file(struct file *filp);
 int npuwin_cookie_alloc(struct npuwin_mem *mem);
 void npuwin_cookie_free(struct npuwin_mem *mem);
-void npuwin_cookie_disown(struct npuwin_mem *mem);
+void npuwin_cookie_set_owner(struct npuwin_mem *mem, const struct npuwin_file *owner);
 void npuwin_mem_zap(struct npuwin_mem *mem);
 int npuwin_device_mmap(struct file *filp, struct vm_area_struct *vma);
 int npuwin_domain_mmap(struct file *filp, struct vm_area_struct *vma);

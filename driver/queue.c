@@ -6,6 +6,7 @@
  * batch there is room for all the completions that it can lead to.
  */
 #include <linux/log2.h>
+#include <linux/nospec.h>
 #include <linux/pagemap.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
@@ -315,42 +316,72 @@ static int npuwin_queue_permitted(struct npuwin_file *file, struct npuwin_domain
 	return ret;
 }
 
-/* Make a queue that nobody finds by its id yet. Takes a reference for the caller. */
-static struct npuwin_queue *npuwin_queue_create(struct npuwin_file *file,
-						struct npuwin_domain *domain,
-						const struct npuwin_ioc_queue_create *cmd)
+/* Make a new queue known to its file and rank. Nobody finds it by its id yet. */
+static int npuwin_queue_add(struct npuwin_queue *queue)
 {
-	struct npuwin_queue *queue;
+	struct npuwin_file *file = queue->file;
 	int ret;
 
 	lockdep_assert_held(&file->lock);
 
-	ret = npuwin_queue_permitted(file, domain, cmd->rank);
+	ret = npuwin_queue_permitted(file, queue->domain, queue->member->rank);
 	if (ret)
-		return ERR_PTR(ret);
-	queue = npuwin_queue_new(file, domain, cmd->rank, cmd->depth);
+		return ret;
+	ret = npuwin_obj_reserve(file, &queue->obj, NPUWIN_OBJ_QUEUE, NPUWIN_MAX_QUEUES);
+	if (ret)
+		return ret;
+	list_add_tail(&queue->link, &queue->member->queues);
+	atomic_inc(&file->ndev->nqueues);
+	kref_get(&queue->ref);
+	return 0;
+}
+
+/*
+ * Neither memory nor a user's page is waited for under the file's lock, which an unplug
+ * needs: either may take its time.
+ */
+static int npuwin_queue_create(struct npuwin_ucmd *ucmd, struct npuwin_domain *domain)
+{
+	struct npuwin_ioc_queue_create *cmd = ucmd->cmd;
+	struct npuwin_file *file = ucmd->file;
+	struct npuwin_queue *queue;
+	int ret;
+
+	if (cmd->rank >= domain->nranks)
+		return -ENOENT;
+	queue = npuwin_queue_new(file, domain, array_index_nospec(cmd->rank, domain->nranks),
+				 cmd->depth);
 	if (!queue)
-		return ERR_PTR(-ENOMEM);
+		return -ENOMEM;
 	if (cmd->event_fd != -1) {
 		queue->eventfd = eventfd_ctx_fdget(cmd->event_fd);
 		if (IS_ERR(queue->eventfd)) {
 			/* Also where it is something else than an eventfd. */
-			ret = -EBADF;
 			queue->eventfd = NULL;
-			goto err_put;
+			ret = -EBADF;
+			goto out_put;
 		}
 	}
-	ret = npuwin_obj_reserve(file, &queue->obj, NPUWIN_OBJ_QUEUE, NPUWIN_MAX_QUEUES);
-	if (ret)
-		goto err_put;
-	list_add_tail(&queue->link, &queue->member->queues);
-	atomic_inc(&file->ndev->nqueues);
-	kref_get(&queue->ref);
-	return queue;
 
-err_put:
+	mutex_lock(&file->lock);
+	ret = npuwin_queue_add(queue);
+	mutex_unlock(&file->lock);
+	if (ret)
+		goto out_put;
+	cmd->queue_id = queue->obj.id;
+	ret = npuwin_respond(ucmd);
+	mutex_lock(&file->lock);
+	/* Its rank may have left meanwhile, and taken it along. */
+	if (!queue->dead) {
+		if (ret)
+			npuwin_queue_destroy(queue);
+		else
+			npuwin_obj_finalize(file, &queue->obj);
+	}
+	mutex_unlock(&file->lock);
+out_put:
 	npuwin_queue_put(queue);
-	return ERR_PTR(ret);
+	return ret;
 }
 
 /**
@@ -362,9 +393,7 @@ err_put:
 int npuwin_ioctl_queue_create(struct npuwin_ucmd *ucmd)
 {
 	struct npuwin_ioc_queue_create *cmd = ucmd->cmd;
-	struct npuwin_file *file = ucmd->file;
 	struct npuwin_domain *domain;
-	struct npuwin_queue *queue;
 	int ret;
 
 	if (cmd->flags || cmd->reserved || !cmd->depth || cmd->depth > NPUWIN_MAX_QUEUE_DEPTH)
@@ -372,26 +401,8 @@ int npuwin_ioctl_queue_create(struct npuwin_ucmd *ucmd)
 	domain = npuwin_domain_get_fd(cmd->domain_fd);
 	if (IS_ERR(domain))
 		return PTR_ERR(domain);
-	mutex_lock(&file->lock);
-	queue = npuwin_queue_create(file, domain, cmd);
-	mutex_unlock(&file->lock);
+	ret = npuwin_queue_create(ucmd, domain);
 	npuwin_domain_put(domain);
-	if (IS_ERR(queue))
-		return PTR_ERR(queue);
-
-	/* A user's page may take its time: not under the lock that an unplug needs. */
-	cmd->queue_id = queue->obj.id;
-	ret = npuwin_respond(ucmd);
-	mutex_lock(&file->lock);
-	/* Its rank may have left meanwhile. */
-	if (!queue->dead) {
-		if (ret)
-			npuwin_queue_destroy(queue);
-		else
-			npuwin_obj_finalize(file, &queue->obj);
-	}
-	mutex_unlock(&file->lock);
-	npuwin_queue_put(queue);
 	return ret;
 }
 

@@ -124,7 +124,7 @@ int npuwin_sleep(s64 deadline)
 }
 
 /* Whether a signal holds. Inside npuwin_srcu or under the member's wq.lock. */
-static bool npuwin_signal_holds(struct npuwin_signal_entry *entry)
+static bool npuwin_signal_holds(const struct npuwin_signal_entry *entry, s32 *observed)
 {
 	struct npuwin_member *member = entry->member;
 	const struct npuwin_mem *mem;
@@ -133,8 +133,8 @@ static bool npuwin_signal_holds(struct npuwin_signal_entry *entry)
 		return false;
 	mem = entry->sig.flags & NPUWIN_SIGNAL_F_REG ? READ_ONCE(member->notify) :
 						       READ_ONCE(member->mem);
-	entry->sig.observed = npuwin_cell_read(mem->vaddr + entry->sig.offset);
-	return npuwin_compare(entry->sig.observed, entry->sig.cmp, entry->sig.value);
+	*observed = npuwin_cell_read(mem->vaddr + entry->sig.offset);
+	return npuwin_compare(*observed, entry->sig.cmp, entry->sig.value);
 }
 
 /* Whether a signal cannot come any more. Who is woken finds out why. */
@@ -154,8 +154,9 @@ static int npuwin_signal_wake(struct wait_queue_entry *wq_entry, unsigned int mo
 {
 	struct npuwin_signal_entry *entry =
 		container_of(wq_entry, struct npuwin_signal_entry, entry);
+	s32 observed;
 
-	if (!npuwin_signal_hopeless(entry) && !npuwin_signal_holds(entry))
+	if (!npuwin_signal_hopeless(entry) && !npuwin_signal_holds(entry, &observed))
 		return 0;
 	return default_wake_function(wq_entry, mode, flags, key);
 }
@@ -168,7 +169,9 @@ static u32 npuwin_signals_look(struct npuwin_signal_wait *wait)
 
 	srcu = srcu_read_lock(&npuwin_srcu);
 	for (i = 0; i < wait->count; i++) {
-		if (npuwin_signal_holds(&wait->entries[i]) && index == wait->count)
+		struct npuwin_signal_entry *entry = &wait->entries[i];
+
+		if (npuwin_signal_holds(entry, &entry->sig.observed) && index == wait->count)
 			index = i;
 	}
 	srcu_read_unlock(&npuwin_srcu, srcu);

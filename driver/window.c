@@ -285,7 +285,7 @@ int npuwin_ioctl_window_alloc(struct npuwin_ucmd *ucmd)
 
 	mutex_lock(&file->lock);
 	/* The device may have gone meanwhile; the file's release will find the window. */
-	WRITE_ONCE(window->mem->owner, file);
+	npuwin_cookie_set_owner(window->mem, file);
 	npuwin_obj_finalize(file, &window->obj);
 	mutex_unlock(&file->lock);
 	return 0;
@@ -309,7 +309,7 @@ void npuwin_window_destroy(struct npuwin_file *file, struct npuwin_window *windo
 	lockdep_assert_held(&file->lock);
 
 	npuwin_obj_remove(file, &window->obj);
-	npuwin_cookie_disown(window->mem);
+	npuwin_cookie_set_owner(window->mem, NULL);
 	npuwin_mem_put(window->mem);
 	kfree(window);
 }
