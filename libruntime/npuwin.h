@@ -168,8 +168,10 @@ struct npuwin_domain_attr {
  * @err: out: may be NULL
  *
  * Return: 0; -EINVAL (a value, or one that differs from what the domain has: the sentence
- * names both); -EBUSY (the rank is taken); -ETIMEDOUT (names a rank that did not come);
- * -EPIPE (a rank died meanwhile); -ENOSPC, -ENOMEM.
+ * names both); -EBUSY (the rank is taken, or the domain is past forming and takes successors
+ * only); -EACCES (another user holds the name); -ENOENT (no such device); -ETIMEDOUT (names a
+ * rank that did not come); -EPIPE (a rank died meanwhile); -EOVERFLOW (@window_size), -ENOSPC,
+ * -ENOMEM, -ENODEV.
  */
 NPUWIN_API int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr,
 				  struct npuwin_domain **domain, struct npuwin_error *err);
@@ -229,13 +231,13 @@ NPUWIN_API uint32_t npuwin_domain_nranks(const struct npuwin_domain *domain);
  * @deadline_ns: how long to wait for the other survivors and for successors
  * @err: out: may be NULL
  *
- * A domain is aborted by a death, an expired deadline of a collective, or
- * npuwin_domain_abort(). Reset waits until all survivors have stopped writing, clears
- * every credit, and waits until each dead rank has a successor that joins with
- * %NPUWIN_DOMAIN_REPLACE (by name, or by the descriptor). Buffers, their contents and
- * pointers to them stay; requests in flight are ended with -ECANCELED; a signal's cells
- * are zero. A successor starts with zeroed memory and allocates the same buffers in the
- * same order.
+ * A domain is aborted by a death, by a collective that failed while it ran (deadline, peer
+ * gone, device gone), or by npuwin_domain_abort(). Reset waits until all survivors have
+ * stopped writing, clears every credit, and waits until each rank that died or left has a
+ * successor that joins with %NPUWIN_DOMAIN_REPLACE (by name, or by the descriptor).
+ * Buffers, their contents and pointers to them stay; requests in flight are ended with
+ * -ECANCELED; a signal's cells are zero. A successor starts with zeroed memory and
+ * allocates the same buffers in the same order.
  *
  * On a domain that is not aborted it does nothing and returns 0.
  *
@@ -261,8 +263,9 @@ NPUWIN_API void npuwin_domain_abort(struct npuwin_domain *domain, int error);
  * @domain: may be NULL; its requests are freed with it, its buffers too
  *
  * In order: what this rank has completed stays valid for the others, and only calls that
- * need this rank again fail, with -EPIPE. Does not wait. A process that ends without it has
- * died as far as its peers can tell.
+ * need this rank again fail, with -EPIPE; a collective that does aborts the domain, and
+ * npuwin_domain_reset() then wants a successor for this rank as for a dead one. Does not
+ * wait. A process that ends without it has died as far as its peers can tell.
  */
 NPUWIN_API void npuwin_domain_leave(struct npuwin_domain *domain);
 
@@ -435,7 +438,7 @@ struct npuwin_put {
  * @put: what
  * @err: out: may be NULL
  *
- * Return: 0; -EINVAL, -EOVERFLOW, -ERANGE (outside the buffer); -EPIPE; -ECANCELED.
+ * Return: 0; -EINVAL, -EOVERFLOW, -ERANGE (outside the buffer); -EPIPE; -ECANCELED; -ENODEV.
  */
 NPUWIN_API int npuwin_put(struct npuwin_domain *domain, const struct npuwin_put *put,
 			  struct npuwin_error *err);
@@ -472,7 +475,8 @@ NPUWIN_API int npuwin_notify(struct npuwin_domain *domain, uint32_t dst_rank,
  *
  * Spins briefly, then yields, then sleeps. An expired deadline aborts nothing.
  *
- * Return: 0; -ETIMEDOUT (names the expected and the observed value); -EPIPE; -ECANCELED.
+ * Return: 0; -ETIMEDOUT (names the expected and the observed value); -EPIPE; -ECANCELED;
+ * -ENODEV.
  */
 NPUWIN_API int npuwin_wait(struct npuwin_domain *domain, const struct npuwin_buffer *buffer,
 			   uint64_t offset, uint32_t cmp, int32_t value, int64_t deadline_ns,
@@ -524,8 +528,9 @@ enum npuwin_mode {
  * @rail: enum npuwin_rail
  * @reserved: zero
  *
- * The five are window-bound, of this domain, in pairwise distinct buffers, and the same
- * buffers and offsets on every rank.
+ * The five are window-bound, of this domain and in pairwise distinct buffers. @target, @signal
+ * and @recv_counts, which peers write, are at the same place of the same buffers on every rank;
+ * @input and @send_counts, which only their rank reads, need not be.
  */
 struct npuwin_a2av {
 	struct npuwin_tensor input;
@@ -585,9 +590,11 @@ struct npuwin_a2av_result {
  *
  * Return: 0. Before anything moves: -EINVAL (operand, shape, dtype, alias, mode, rail),
  * -EOPNOTSUPP (rail), -EPROTO (ranks disagree: names both ranks and both values; the domain
- * stays usable). -ETIMEDOUT (names the rank that did not arrive and the expected and
- * observed counter), -EPIPE (a rank is gone), -ECANCELED (another rank aborted): the domain
- * is aborted until npuwin_domain_reset().
+ * stays usable), -EBUSY (too many requests of this rank are in flight), -ENOMEM (first call
+ * with these operands). -ETIMEDOUT (names the rank that did not arrive and the expected and
+ * observed counter), -EPIPE (a rank is gone), -ECANCELED (another rank aborted), -ENODEV (the
+ * device is gone), -EIO (the engine refused a descriptor): the domain is aborted until
+ * npuwin_domain_reset().
  */
 NPUWIN_API int npuwin_all_to_all_v(struct npuwin_domain *domain, const struct npuwin_a2av *op,
 				   int64_t deadline_ns, struct npuwin_a2av_result *result,
