@@ -233,6 +233,7 @@ struct npuwin_hw_control {
  * @endpoint: the endpoint whose window descriptors read and wait in
  * @vector: the interrupt vector of its completions
  * @doorbell: the doorbell that is rung for it
+ * @reserved: zero
  */
 struct npuwin_hw_queue_create {
 	__aligned_u64 sq_offset;
@@ -242,6 +243,7 @@ struct npuwin_hw_queue_create {
 	__u32	endpoint;
 	__u16	vector;
 	__u16	doorbell;
+	__u32	reserved[4];
 };
 
 /**
@@ -250,12 +252,14 @@ struct npuwin_hw_queue_create {
  * @size: of the window
  * @rank: own rank
  * @nranks: ranks of the domain
+ * @reserved: zero
  */
 struct npuwin_hw_bind {
 	__aligned_u64 offset;
 	__aligned_u64 size;
 	__u32	rank;
 	__u32	nranks;
+	__u32	reserved[6];
 };
 
 /**
@@ -264,21 +268,35 @@ struct npuwin_hw_bind {
  *	bytes NPUWIN_RANK_* for PEER_STATES
  * @first: rank of its first element
  * @count: elements, not zero
+ * @reserved: zero
  */
 struct npuwin_hw_table {
 	__aligned_u64 offset;
 	__u32	first;
 	__u32	count;
+	__u32	reserved[8];
 };
 
 /**
  * struct npuwin_hw_abort - Argument of %NPUWIN_HW_CMD_ABORT.
  * @rank: who aborts
  * @error: why, an errno 1..4095
+ * @reserved: zero
  */
 struct npuwin_hw_abort {
 	__u32	rank;
 	__u32	error;
+	__u32	reserved[10];
+};
+
+/**
+ * struct npuwin_hw_clock - Argument of %NPUWIN_HW_CMD_CLOCK with %NPUWIN_HW_CLOCK_F_SET.
+ * @offset: device clock minus the host's CLOCK_MONOTONIC in ns, two's complement
+ * @reserved: zero
+ */
+struct npuwin_hw_clock {
+	__aligned_u64 offset;
+	__u32	reserved[10];
 };
 
 /**
@@ -292,9 +310,8 @@ struct npuwin_hw_abort {
  * @bind: of BIND
  * @table: of PEERS and PEER_STATES
  * @abort: of ABORT
+ * @clock: of CLOCK
  * @raw: all of it; what a command does not use is zero
- * @clock_offset: of CLOCK with %NPUWIN_HW_CLOCK_F_SET: device clock minus the host's
- *	CLOCK_MONOTONIC in ns, two's complement
  */
 struct npuwin_hw_request {
 	__u16	opcode;
@@ -307,8 +324,8 @@ struct npuwin_hw_request {
 		struct npuwin_hw_bind bind;
 		struct npuwin_hw_table table;
 		struct npuwin_hw_abort abort;
+		struct npuwin_hw_clock clock;
 		__u8	raw[48];
-		__aligned_u64 clock_offset;
 	};
 };
 

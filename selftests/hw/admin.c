@@ -338,7 +338,7 @@ static void clock_command(void)
 	CHECK_EQ(admin(g, &request, &first), NPUWIN_HW_OK);
 	CHECK_EQ(first.value[1], 0);
 	request.flags = NPUWIN_HW_CLOCK_F_SET;
-	request.clock_offset = (uint64_t)-5;
+	request.clock.offset = (uint64_t)-5;
 	CHECK_EQ(admin(g, &request, &second), NPUWIN_HW_OK);
 	span = now_ns() - before;
 	CHECK_EQ(second.value[1], (uint64_t)-5);

@@ -132,7 +132,7 @@ static void set_clock(struct guest *g, int64_t offset)
 {
 	struct npuwin_hw_request request = {
 		.opcode = NPUWIN_HW_CMD_CLOCK, .flags = NPUWIN_HW_CLOCK_F_SET,
-		.clock_offset = (uint64_t)offset,
+		.clock = { .offset = (uint64_t)offset },
 	};
 
 	CHECK_EQ(admin(g, &request, NULL), NPUWIN_HW_OK);

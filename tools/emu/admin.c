@@ -2,7 +2,7 @@
 /*
  * The admin ring.
  */
-#include <string.h>
+#include <stddef.h>
 
 #include "emu.h"
 
@@ -28,8 +28,8 @@ static u32 cmd_nop(struct device *dev, const struct npuwin_hw_request *request, 
 static u32 cmd_clock(struct device *dev, const struct npuwin_hw_request *request, __u64 *value)
 {
 	if (request->flags & NPUWIN_HW_CLOCK_F_SET)
-		dev->clock_offset = request->clock_offset;
-	else if (request->clock_offset)
+		dev->clock_offset = request->clock.offset;
+	else if (request->clock.offset)
 		return NPUWIN_HW_E_FIELD;
 	value[0] = device_clock(dev);
 	value[1] = dev->clock_offset;
@@ -114,19 +114,19 @@ static u32 cmd_queue_reset(struct device *dev, const struct npuwin_hw_request *r
 	return NPUWIN_HW_OK;
 }
 
+/* Of an argument's structure, what is not reserved. */
+#define BYTES(args)	offsetof(struct npuwin_hw_##args, reserved)
+
 static const struct command commands[] = {
 	[NPUWIN_HW_CMD_NOP] = { 0, 0, false, cmd_nop },
-	[NPUWIN_HW_CMD_CLOCK] = { NPUWIN_HW_CLOCK_F_SET, sizeof(u64), false, cmd_clock },
-	[NPUWIN_HW_CMD_BIND] = { 0, sizeof(struct npuwin_hw_bind), true, cmd_bind },
+	[NPUWIN_HW_CMD_CLOCK] = { NPUWIN_HW_CLOCK_F_SET, BYTES(clock), false, cmd_clock },
+	[NPUWIN_HW_CMD_BIND] = { 0, BYTES(bind), true, cmd_bind },
 	[NPUWIN_HW_CMD_UNBIND] = { NPUWIN_HW_UNBIND_F_DEAD, 0, true, cmd_unbind },
-	[NPUWIN_HW_CMD_PEERS] = { 0, sizeof(struct npuwin_hw_table), true, cmd_peers },
-	[NPUWIN_HW_CMD_PEER_STATES] = { 0, sizeof(struct npuwin_hw_table), true,
-					cmd_peer_states },
-	[NPUWIN_HW_CMD_ABORT] = { NPUWIN_HW_ABORT_F_TELL, sizeof(struct npuwin_hw_abort), true,
-				  cmd_abort },
+	[NPUWIN_HW_CMD_PEERS] = { 0, BYTES(table), true, cmd_peers },
+	[NPUWIN_HW_CMD_PEER_STATES] = { 0, BYTES(table), true, cmd_peer_states },
+	[NPUWIN_HW_CMD_ABORT] = { NPUWIN_HW_ABORT_F_TELL, BYTES(abort), true, cmd_abort },
 	[NPUWIN_HW_CMD_ENDPOINT_RESET] = { 0, 0, true, cmd_endpoint_reset },
-	[NPUWIN_HW_CMD_QUEUE_CREATE] = { 0, sizeof(struct npuwin_hw_queue_create), true,
-					 cmd_queue_create },
+	[NPUWIN_HW_CMD_QUEUE_CREATE] = { 0, BYTES(queue_create), true, cmd_queue_create },
 	[NPUWIN_HW_CMD_QUEUE_DESTROY] = { 0, 0, true, cmd_queue_destroy },
 	[NPUWIN_HW_CMD_QUEUE_RESET] = { 0, 0, true, cmd_queue_reset },
 };
