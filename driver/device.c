@@ -80,7 +80,7 @@ static void npuwin_file_kill_members(struct npuwin_file *file, bool unplug)
 			else
 				npuwin_queue_destroy(queue);
 		}
-		npuwin_member_kill(member);
+		npuwin_member_detach(member, NPUWIN_RANK_DEAD);
 	}
 }
 

@@ -575,7 +575,16 @@ void npuwin_domain_put(struct npuwin_domain *domain);
 struct npuwin_member *npuwin_member_find(struct npuwin_domain *domain, u32 rank,
 					 const struct npuwin_file *file);
 int npuwin_domain_error(const struct npuwin_domain *domain);
-void npuwin_member_kill(struct npuwin_member *member);
+
+/* ---- state.c ----------------------------------------------------------- */
+
+void npuwin_domain_set_state(struct npuwin_domain *domain, u32 state);
+void npuwin_member_set_state(struct npuwin_member *member, u32 state);
+void npuwin_domain_changed(struct npuwin_domain *domain);
+void npuwin_domain_abort(struct npuwin_domain *domain, u32 rank, u32 error, bool death);
+u32 npuwin_domain_missing(const struct npuwin_domain *domain, bool reset);
+void npuwin_domain_try_reset(struct npuwin_domain *domain);
+void npuwin_member_detach(struct npuwin_member *member, u32 state);
 
 /**
  * npuwin_member_state() - What has become of a rank.
