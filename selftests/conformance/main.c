@@ -18,7 +18,7 @@
 #include "conformance.h"
 
 static const struct suite *const suites[] = {
-	&suite_golden, &suite_counts, &suite_violations, &suite_shapes,
+	&suite_golden, &suite_counts, &suite_violations, &suite_shapes, &suite_disagree,
 };
 
 static const char *const rail_names[] = { "host", "direct" };
