@@ -19,6 +19,7 @@
 
 static const struct suite *const suites[] = {
 	&suite_golden, &suite_counts, &suite_violations, &suite_shapes, &suite_disagree,
+	&suite_stress, &suite_plans,
 };
 
 static const char *const rail_names[] = { "host", "direct" };
