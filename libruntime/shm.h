@@ -18,6 +18,8 @@
 #ifndef NPUWIN_SHM_H
 #define NPUWIN_SHM_H
 
+#include <fcntl.h>
+
 #include "internal.h"
 
 /**
@@ -125,6 +127,7 @@ struct shm {
  * @shunned: by slot: its lock is free although a rank claims to be in it
  * @aim_lock: serialises starting and stopping the watcher; taken before @lock
  * @watcher: thread; under @aim_lock
+ * @wait: the watcher's: what it waits for
  */
 struct shm_domain {
 	struct shm_domain *next;
@@ -149,6 +152,7 @@ struct shm_domain {
 	bool *shunned;
 	pthread_mutex_t aim_lock;
 	pthread_t watcher;
+	struct flock wait;
 };
 
 /**

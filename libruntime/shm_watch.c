@@ -8,7 +8,6 @@
  * any number may die at once. A newcomer is noticed by the one before it in the ring when that
  * one looks again, which it does while it waits for the domain to be ready.
  */
-#include <fcntl.h>
 
 #include "shm.h"
 
@@ -81,22 +80,23 @@ void shm_bury(struct shm_domain *sd, uint32_t slot)
 	shm_wake_all(sd);
 }
 
-/* Wait for the lock: the only place where the thread can be cancelled. */
-static bool wait_gone(const struct shm_domain *sd, uint32_t slot)
+/*
+ * Wait for the lock: the only place where the thread can be cancelled. It is cancelled out of
+ * this frame, so the frame holds nothing whose address is taken.
+ */
+static bool wait_gone(struct shm_domain *sd, uint32_t slot)
 {
-	struct flock lock = {
-		.l_type = F_RDLCK,
-		.l_whence = SEEK_SET,
-		.l_start = SHM_LOCK_SLOT(slot),
-		.l_len = 1,
-	};
-	int old, rc;
+	int rc;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
+	sd->wait.l_type = F_RDLCK;
+	sd->wait.l_whence = SEEK_SET;
+	sd->wait.l_start = SHM_LOCK_SLOT(slot);
+	sd->wait.l_len = 1;
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 	do {
-		rc = fcntl(sd->fd, F_OFD_SETLKW, &lock);
+		rc = fcntl(sd->fd, F_OFD_SETLKW, &sd->wait);
 	} while (rc && errno == EINTR);
-	pthread_setcancelstate(old, NULL);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	return !rc;
 }
 
