@@ -205,7 +205,7 @@ uint32_t do_bind(struct guest *g, uint32_t endpoint, uint32_t rank, uint32_t nra
 		 uint64_t *key);
 uint32_t do_unbind(struct guest *g, uint32_t endpoint, bool dead);
 uint32_t do_peers(struct guest *g, uint32_t endpoint, uint32_t first,
-		  const struct npuwin_hw_peer *peers, uint32_t count);
+		  const struct npuwin_hw_peer *peers, uint32_t n);
 uint32_t do_abort(struct guest *g, uint32_t endpoint, uint32_t rank, uint32_t error,
 		  bool tell);
 uint32_t do_endpoint_reset(struct guest *g, uint32_t endpoint, uint64_t *key);

@@ -2,8 +2,8 @@
 /*
  * usage: hw [--list] [NAME]...
  *
- * Runs the tests of all rules, or those named, and prints TAP. The emulator is
- * build/bin/npuwin-emu or what NPUWIN_EMU names.
+ * Runs the tests of all rules, or those named, and prints TAP. To be run in the top of the
+ * tree. The emulator is build/bin/npuwin-emu or what NPUWIN_EMU names.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -107,6 +107,45 @@ static size_t count_tests(int argc, char **argv)
 	return n;
 }
 
+static bool documents(const char *text, size_t rule, const char *name)
+{
+	char number[32], quoted[64];
+	const char *at;
+
+	snprintf(number, sizeof(number), "\nHW-%zu ", rule);
+	snprintf(quoted, sizeof(quoted), "``%s`` ", name);
+	at = strstr(text, number);
+	if (!at)
+		return false;
+	at += strlen(number);
+	at += strspn(at, " ");
+	return !strncmp(at, quoted, strlen(quoted));
+}
+
+/* Whether the document has each rule beside its test. */
+static bool documented(void)
+{
+	static char text[1 << 18];
+	FILE *file = fopen("Documentation/hardware.rst", "r");
+	size_t rule = 0, wrong = 0;
+
+	if (!file)
+		return false;
+	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+	fclose(file);
+	for (size_t g = 0; g < ARRAY_SIZE(groups); g++) {
+		for (size_t t = 0; t < groups[g]->count; t++) {
+			const char *name = groups[g]->tests[t].name;
+
+			if (documents(text, ++rule, name))
+				continue;
+			printf("# HW-%zu is not there, or not %s\n", rule, name);
+			wrong++;
+		}
+	}
+	return !wrong;
+}
+
 static int list(void)
 {
 	size_t rule = 0;
@@ -122,12 +161,13 @@ static int list(void)
 int main(int argc, char **argv)
 {
 	size_t rule = 0, n = 0, failed = 0;
+	bool all = argc == 1;
 
 	if (argc == 2 && !strcmp(argv[1], "--list"))
 		return list();
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	signal(SIGPIPE, SIG_IGN);
-	printf("1..%zu\n", count_tests(argc, argv));
+	printf("1..%zu\n", count_tests(argc, argv) + all);
 	for (size_t g = 0; g < ARRAY_SIZE(groups); g++) {
 		for (size_t t = 0; t < groups[g]->count; t++) {
 			const struct test *test = &groups[g]->tests[t];
@@ -141,6 +181,13 @@ int main(int argc, char **argv)
 			printf("%sok %zu - HW-%zu: %s: %s\n", good ? "" : "not ", ++n, rule,
 			       test->name, test->rule);
 		}
+	}
+	if (all) {
+		bool good = documented();
+
+		failed += !good;
+		printf("%sok %zu - Documentation/hardware.rst has these rules and tests\n",
+		       good ? "" : "not ", ++n);
 	}
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
