@@ -130,6 +130,8 @@ int shm_commit(struct endpoint *ep, int64_t deadline_ns, uint32_t *missing)
 
 	for (;;) {
 		seen = shm_load(&sd->slots[sd->slot].event);
+		/* Whatever the state is: somebody may have come before it was reached. */
+		shm_watch_aim(sd);
 		now = shm_state(sd);
 		*missing = NPUWIN_NO_RANK;
 		if (now.state == NPUWIN_DOMAIN_ABORTED) {
@@ -138,11 +140,8 @@ int shm_commit(struct endpoint *ep, int64_t deadline_ns, uint32_t *missing)
 				*missing = NPUWIN_NO_RANK;
 			return rc;
 		}
-		if (now.state == NPUWIN_DOMAIN_READY) {
-			/* Who came last is watched from here on, and watches. */
-			shm_watch_aim(sd);
+		if (now.state == NPUWIN_DOMAIN_READY)
 			return 0;
-		}
 		shm_store(&sd->ranks[ep->rank].commit, now.generation + 1);
 		*missing = missing_commit(sd, now.generation);
 		if (*missing == NPUWIN_NO_RANK) {
@@ -152,7 +151,6 @@ int shm_commit(struct endpoint *ep, int64_t deadline_ns, uint32_t *missing)
 				shm_wake_all(sd);
 			continue;
 		}
-		shm_watch_aim(sd);
 		if (deadline_ns == 0)
 			return -EAGAIN;
 		if (rc)
@@ -209,6 +207,7 @@ int shm_reset(struct endpoint *ep, int64_t deadline_ns, uint32_t *missing)
 	shm_store(&sd->ranks[ep->rank].reset, first.generation + 1);
 	for (;;) {
 		seen = shm_load(&sd->slots[sd->slot].event);
+		shm_watch_aim(sd);
 		now = shm_state(sd);
 		if (now.state != first.state || now.generation != first.generation) {
 			*missing = NPUWIN_NO_RANK;
