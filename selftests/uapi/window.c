@@ -3,6 +3,7 @@
 #include "common.h"
 
 #include <setjmp.h>
+#include <sys/stat.h>
 
 static sigjmp_buf touch_env;
 
@@ -313,23 +314,104 @@ TEST_F(windows, map_huge)
 	struct npuwin_ioc_query query = { .size = sizeof(query) };
 	int domain = domain_create(self->fd, 3, size);
 	struct npuwin_ioc_domain_info info;
+	long faults = LONG_MAX;
 	struct rank rank;
 	uint8_t *peer;
+	int i;
 
 	ASSERT_GE(domain, 0);
 	ASSERT_EQ(0, call(self->fd, NPUWIN_IOC_QUERY, &query));
 	if (!(query.caps & NPUWIN_CAP_HUGE))
 		SKIP(return, "needs NPUWIN_CAP_HUGE");
-	ASSERT_EQ(0, rank_join(&rank, 0, domain, 2, size));
-	EXPECT_LE(faults_of(rank.mem, size), size / (2 * MIB) + 1);
 	info = domain_info(domain);
-	peer = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, domain,
-		    info.window_map + 2 * size);
-	ASSERT_NE(MAP_FAILED, peer);
-	EXPECT_LE(faults_of(peer, size), size / (2 * MIB) + 1);
-	munmap(peer, size);
-	rank_close(&rank, size);
+	/* Free memory may be in pieces, but hardly all of it. */
+	for (i = 0; i < 16 && faults > (long)(size / (2 * MIB) + 1); i++) {
+		ASSERT_EQ(0, rank_join(&rank, 0, domain, 2, size));
+		faults = faults_of(rank.mem, size);
+		peer = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, domain,
+			    info.window_map + 2 * size);
+		ASSERT_NE(MAP_FAILED, peer);
+		faults += faults_of(peer, size) - size / (2 * MIB);
+		munmap(peer, size);
+		ASSERT_EQ(0, domain_leave(rank.fd, domain, 2));
+		rank_close(&rank, size);
+	}
+	EXPECT_LE(faults, size / (2 * MIB) + 1);
 	close(domain);
+}
+
+static int write_text(const char *dir, const char *name, const char *text)
+{
+	char path[160];
+	int fd, ret = 0;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (write(fd, text, strlen(text)) < 0)
+		ret = -errno;
+	close(fd);
+	return ret;
+}
+
+static uint64_t read_number(const char *dir, const char *name)
+{
+	uint64_t value = UINT64_MAX;
+	char path[160];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	file = fopen(path, "re");
+	if (!file)
+		return value;
+	if (fscanf(file, "%" SCNu64, &value) != 1)
+		value = UINT64_MAX;
+	fclose(file);
+	return value;
+}
+
+/* Windows are charged to who allocates them, and nobody is killed for one that is too large. */
+TEST_F_TIMEOUT(windows, charged, 60)
+{
+	const char *root = "/sys/fs/cgroup";
+	char dir[96], pid_text[16];
+	int status;
+	pid_t pid;
+
+	snprintf(dir, sizeof(dir), "%s/npuwin-test.%d", root, getpid());
+	write_text(root, "cgroup.subtree_control", "+memory");
+	if (mkdir(dir, 0755) || write_text(dir, "memory.max", "67108864")) {
+		rmdir(dir);
+		SKIP(return, "needs root and the memory controller of cgroup v2");
+	}
+	pid = fork();
+	if (!pid) {
+		uint64_t before, after;
+		uint32_t id;
+
+		snprintf(pid_text, sizeof(pid_text), "%d", getpid());
+		if (write_text(dir, "cgroup.procs", pid_text))
+			_exit(1);
+		before = read_number(dir, "memory.current");
+		if (window_alloc(self->fd, 32 * MIB, &id, NULL))
+			_exit(2);
+		after = read_number(dir, "memory.current");
+		if (after - before < 32 * MIB || after - before > 34 * MIB)
+			_exit(3);
+		if (window_alloc(self->fd, 256 * MIB, &id, NULL) != -ENOMEM)
+			_exit(4);
+		if (read_number(dir, "memory.current") - after > MIB)
+			_exit(5);
+		_exit(0);
+	}
+	ASSERT_EQ(pid, waitpid(pid, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ(self->used + 32 * MIB, device_attr(0, "memory_used"));
+	close(self->fd);
+	self->fd = device_open(0);
+	EXPECT_GT(4 * MIB, read_number(dir, "memory.current"));
+	EXPECT_EQ(0, rmdir(dir));
 }
 
 TEST_F(windows, survives_in_mapping)
@@ -382,7 +464,7 @@ TEST_F(windows, not_inherited)
 }
 
 /* More than 32 bits of everything: allocation, mapping, and an engine's offsets. */
-TEST_F_TIMEOUT(windows, beyond_4gib, 120)
+TEST_F_TIMEOUT(windows, beyond_4gib, 300)
 {
 	const uint64_t size = 4 * GIB + 2 * MIB;
 	struct npuwin_desc desc;
