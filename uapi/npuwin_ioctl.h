@@ -237,7 +237,7 @@ struct npuwin_ioc_domain_sync {
  *
  * ioctl(NPUWIN_IOC_DOMAIN_LEAVE) takes the rank out in order: its queues are destroyed,
  * its window is free again, and only waits that are known to need this rank
- * (%NPUWIN_TWAIT_F_BY_RANK) fail.
+ * (%NPUWIN_TWAIT_F_BY_RANK) fail. In a domain that is forming the rank is empty again.
  *
  * ioctl(NPUWIN_IOC_DOMAIN_ABORT) aborts the domain: every wait in it ends (ECANCELED,
  * %NPUWIN_ST_ABORTED), queues stop, and nothing but reset and leave works until reset.
