@@ -75,6 +75,7 @@ SEEDS = {
     + request(7, 0) + bytes([PEERS, 0]) + post(0, PUT),
     "unbind": RANK + request(9, 0) + request(3, 0, flags=1) + RANK,
     "peer-states": RANK + request(5, 0, struct.pack("<QII", RINGS, 0, 2)),
+    "peer-states-far": RANK + request(5, 0, struct.pack("<QII", 2**64 - 2**48, 0, 2)),
     "host": RANK + post(0, WAIT) + bytes([HOST]) + RANK + post(0, PUT),
     "events": RANK + b"".join(write(ARMS, bytes([n])) + bytes([PEER_DESC])
                               + desc(TNOTIFY, rank=0, dst=0, value=n) for n in range(1, 6))

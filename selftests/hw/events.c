@@ -22,6 +22,9 @@ static void event_armed(void)
 	notify(1);
 	settle(g);
 	CHECK(!next_event(g, &event));
+	/* A blocked wait makes no difference. */
+	post_one(&queues[0], d_wait(256, NPUWIN_CMP_EQ, 1, NEVER));
+	settle(g);
 	for (uint32_t arm = 1; arm < 20; arm++) {
 		WRITE(*ep_arm(g, 0), arm * 0x10000001);
 		notify(2);
@@ -31,6 +34,7 @@ static void event_armed(void)
 		settle(g);
 		CHECK(!next_event(g, &event));
 	}
+	do_queue_reset(&queues[0]);
 	/* The own engine's TNOTIFY counts too. */
 	WRITE(*ep_arm(g, 0), 7);
 	CHECK_EQ(run_one(&queues[0], d_notify(0, 0, NPUWIN_NOTIFY_ADD, 1), NULL), NPUWIN_ST_OK);

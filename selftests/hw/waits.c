@@ -81,6 +81,33 @@ static void wait_woken_by_peer(void)
 	UNTIL(!cq_empty(q));
 }
 
+/* Two engines that wait for each other, with nobody else in between. */
+static void wait_never_missed(void)
+{
+	enum { TURNS = 60 };
+	struct npuwin_desc descs[2][2 * TURNS];
+
+	two_ranks();
+	for (uint32_t i = 0; i < 2 * TURNS; i++) {
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			struct npuwin_desc *desc = &descs[rank][i];
+
+			if (i % 2 != rank) {
+				*desc = d_wait(40, NPUWIN_CMP_GE, 1, NEVER);
+				desc->flags = NPUWIN_TWAIT_F_CONSUME;
+			} else {
+				*desc = d_notify(!rank, 40, NPUWIN_NOTIFY_ADD, 1);
+			}
+		}
+	}
+	for (unsigned int i = 0; i < repeat(300); i++) {
+		post(&queues[0], descs[0], 2 * TURNS);
+		post(&queues[1], descs[1], 2 * TURNS);
+		until_through(&queues[0]);
+		until_through(&queues[1]);
+	}
+}
+
 static void wait_woken_by_host(void)
 {
 	struct npuwin_desc desc = d_wait(40, NPUWIN_CMP_EQ, 9, NEVER);
@@ -229,6 +256,8 @@ static const struct test tests[] = {
 	  wait_consumes },
 	{ "wait_woken_by_peer", "a TNOTIFY of a peer wakes a blocked wait, always",
 	  wait_woken_by_peer },
+	{ "wait_never_missed", "two engines that wait for each other never miss each other",
+	  wait_never_missed },
 	{ "wait_woken_by_host", "a doorbell makes the device look at cells the host wrote",
 	  wait_woken_by_host },
 	{ "wait_cells_in_order", "a wait of many cells ends when all compare",

@@ -461,10 +461,11 @@ u32 endpoint_peer_states(struct device *dev, struct endpoint *ep,
 			 const struct npuwin_hw_table *args)
 {
 	u32 status = table_check(dev, ep, args, 1);
-	u8 *table = dev->base + args->offset;
+	u8 *table;
 
 	if (status)
 		return status;
+	table = dev->base + args->offset;
 	endpoint_attend(dev, ep);
 	for (u32 i = 0; i < args->count; i++) {
 		u32 rank = args->first + i;
