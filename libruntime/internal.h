@@ -22,6 +22,8 @@
 #include "npuwin_desc.h"
 #include "npuwin_ioctl.h"
 
+#define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
+
 struct endpoint;
 
 /**

@@ -9,7 +9,7 @@ static void test_golden(void **state)
 	static const uint32_t ranks[] = { 1, 2, 3, 4, 8, 16, 64 };
 	uint32_t i, rail, mode, call, r;
 
-	for (i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(ranks); i++) {
 		struct local *l = local_open(ranks[i], 1 << 20);
 
 		local_operands(l, 3, 5, NPUWIN_BF16);
@@ -175,7 +175,8 @@ static void expect_disagreement(struct local *l, const char *word)
 
 	for (r = 0; r < l->n; r++)
 		assert_ok(l, npuwin_all_to_all_v_start(l->domain[r], &l->op[r], far(),
-				(struct npuwin_request **)&l->buffer[r][INPUT], &l->err));
+						       (struct npuwin_request **)
+						       &l->buffer[r][INPUT], &l->err));
 	for (r = 0; r < l->n; r++) {
 		struct npuwin_request *request = (void *)l->buffer[r][INPUT];
 
@@ -204,17 +205,22 @@ static void test_disagree(void **state)
 	local_operands(l, 8, 4, NPUWIN_FP32);
 	op = l->op[1];
 
-	l->op[1].input.shape[0] = l->op[1].target.shape[0] = 4;
+	l->op[1].input.shape[0] = 4;
+	l->op[1].target.shape[0] = 4;
 	expect_disagreement(l, "MAX_RECV differs: rank 0 has 8, rank 1 has 2");
 	l->op[1] = op;
-	l->op[1].input.shape[1] = l->op[1].target.shape[1] = 3;
+	l->op[1].input.shape[1] = 3;
+	l->op[1].target.shape[1] = 3;
 	expect_disagreement(l, "bytes of a row differs: rank 0 has 16, rank 1 has 12");
 	l->op[1] = op;
-	l->op[1].input.dtype = l->op[1].target.dtype = NPUWIN_INT32;
+	l->op[1].input.dtype = NPUWIN_INT32;
+	l->op[1].target.dtype = NPUWIN_INT32;
 	expect_disagreement(l, "dtype differs: rank 0 has fp32, rank 1 has int32");
 	l->op[1] = op;
-	l->op[1].input.ndim = l->op[1].target.ndim = 3;
-	l->op[1].input.shape[2] = l->op[1].target.shape[2] = 1;
+	l->op[1].input.ndim = 3;
+	l->op[1].target.ndim = 3;
+	l->op[1].input.shape[2] = 1;
+	l->op[1].target.shape[2] = 1;
 	expect_disagreement(l, "dimensions of target differs: rank 0 has 2, rank 1 has 3");
 	l->op[1] = op;
 	l->op[1].mode = NPUWIN_MODE_ROWS;
@@ -232,15 +238,20 @@ static void test_disagree(void **state)
 	l->op[1].send_counts.buffer = op.recv_counts.buffer;
 	expect_disagreement(l, "offset of recv_counts in the window differs");
 	l->op[1] = op;
-	l->op[0].input.ndim = l->op[0].target.ndim = 3;
-	l->op[0].input.shape[1] = l->op[0].target.shape[1] = 2;
-	l->op[0].input.shape[2] = l->op[0].target.shape[2] = 2;
+	l->op[0].input.ndim = 3;
+	l->op[0].target.ndim = 3;
+	l->op[0].input.shape[1] = 2;
+	l->op[0].target.shape[1] = 2;
+	l->op[0].input.shape[2] = 2;
+	l->op[0].target.shape[2] = 2;
 	l->op[1].input = l->op[0].input;
 	l->op[1].target = l->op[0].target;
 	l->op[1].input.buffer = op.input.buffer;
 	l->op[1].target.buffer = op.target.buffer;
-	l->op[1].input.shape[1] = l->op[1].target.shape[1] = 4;
-	l->op[1].input.shape[2] = l->op[1].target.shape[2] = 1;
+	l->op[1].input.shape[1] = 4;
+	l->op[1].target.shape[1] = 4;
+	l->op[1].input.shape[2] = 1;
+	l->op[1].target.shape[2] = 1;
 	expect_disagreement(l, "shape of a row differs");
 	l->op[1] = op;
 	l->op[0] = op;
@@ -310,7 +321,9 @@ static void test_deadline(void **state)
 
 	local_operands(l, 2, 4, NPUWIN_FP32);
 	for (rail = NPUWIN_RAIL_HOST; rail <= NPUWIN_RAIL_DIRECT; rail++) {
-		l->op[0].rail = l->op[1].rail = l->op[2].rail = rail;
+		l->op[0].rail = rail;
+		l->op[1].rail = rail;
+		l->op[2].rail = rail;
 		local_exchange(l, 0);
 		assert_error(l, npuwin_all_to_all_v_group(l->domain, l->op, 2,
 							  npuwin_deadline_ms(20), NULL, &l->err),
@@ -353,7 +366,7 @@ static void test_deadline_passed(void **state)
 	uint32_t i;
 
 	local_operands(l, 2, 4, NPUWIN_FP32);
-	for (i = 0; i < sizeof(past) / sizeof(past[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(past); i++) {
 		assert_error(l, npuwin_all_to_all_v(l->domain[0], &l->op[0], past[i], NULL,
 						    &l->err), -ETIMEDOUT, "rank 1 has not entered");
 		assert_ok(l, npuwin_domain_reset_group(l->domain, 2, far(), &l->err));

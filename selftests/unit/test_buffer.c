@@ -30,7 +30,8 @@ static void test_symmetric(void **state)
 		if (held[0][i]) {
 			npuwin_buffer_free(held[0][i]);
 			npuwin_buffer_free(held[1][i]);
-			held[0][i] = held[1][i] = NULL;
+			held[0][i] = NULL;
+			held[1][i] = NULL;
 			continue;
 		}
 		size = 1 + (x >> 8) % 5000;

@@ -19,6 +19,8 @@
 #define GUARD		256
 #define ME		1
 
+#define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
+
 struct fabric {
 	_Alignas(8) u8 mem[NRANKS][GUARD + WINDOW + GUARD];
 	_Alignas(8) u8 before[NRANKS][GUARD + WINDOW + GUARD];
@@ -173,8 +175,8 @@ static void test_put_budgets(void **state)
 	shapes[3].src_off = 0;
 	shapes[3].dst_off = 0;
 	shapes[3].row_bytes = WINDOW;	/* up to the last byte */
-	for (s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
-		for (b = 0; b < sizeof(budgets) / sizeof(budgets[0]); b++) {
+	for (s = 0; s < ARRAY_SIZE(shapes); s++) {
+		for (b = 0; b < ARRAY_SIZE(budgets); b++) {
 			run(f, &shapes[s], budgets[b]);
 			assert_int_equal(f->cqe.status, NPUWIN_ST_OK);
 			expect_put(f, &shapes[s]);
@@ -211,7 +213,7 @@ static void test_put_self_overlap(void **state)
 	d.row_bytes = 40;
 	d.src_stride = 40;
 	d.dst_stride = 40;
-	for (b = 0; b < sizeof(budgets) / sizeof(budgets[0]); b++) {
+	for (b = 0; b < ARRAY_SIZE(budgets); b++) {
 		for (shift = -50; shift <= 50; shift++) {
 			d.dst_off = d.src_off + (u64)shift;
 			run(f, &d, budgets[b]);
@@ -508,17 +510,18 @@ static void test_nop_and_unknown(void **state)
 	}
 }
 
-static u32 f32_hardware(u32 a, u32 b)
+/* Out of line, so that the machine adds and not the compiler. */
+static __attribute__((noinline)) u32 f32_hardware(u32 a, u32 b)
 {
-	volatile float x, y, sum;
+	float x, y, sum;
 	u32 bits;
 
-	memcpy((void *)&x, &a, 4);
-	memcpy((void *)&y, &b, 4);
+	memcpy(&x, &a, 4);
+	memcpy(&y, &b, 4);
 	sum = x + y;
 	if (sum != sum)
 		return 0x7fc00000;
-	memcpy(&bits, (void *)&sum, 4);
+	memcpy(&bits, &sum, 4);
 	return bits;
 }
 
@@ -531,7 +534,7 @@ static void test_f32_add(void **state)
 		0x4b000000, 0x4b7fffff, 0x4b800000, 0x7effffff, 0x7f000000, 0x7f7fffff,
 		0x7f800000, 0x7f800001, 0x7fc00000, 0x7fffffff,
 	};
-	const u32 n = sizeof(edge) / sizeof(edge[0]);
+	const u32 n = ARRAY_SIZE(edge);
 	u64 seed = 0x9e3779b97f4a7c15;
 	u32 i, j, a, b;
 
@@ -571,13 +574,13 @@ static void test_put_add_fp32(void **state)
 	for (i = 0; i < 4; i++) {
 		x = 0.1f * (float)i;
 		memcpy(window(f, ME) + 100 + 4 * i, &x, 4);
-		x = 1e-3f;
+		x = 0.001f;
 		memcpy(window(f, 2) + 200 + 4 * i, &x, 4);
 	}
 	run(f, &d, 16);
 	assert_int_equal(f->cqe.status, NPUWIN_ST_OK);
 	for (i = 0; i < 4; i++) {
-		sum = 0.1f * (float)i + 1e-3f;
+		sum = 0.1f * (float)i + 0.001f;
 		assert_memory_equal(window(f, 2) + 200 + 4 * i, &sum, 4);
 	}
 }

@@ -21,16 +21,16 @@ void *malloc(size_t size)
 	return __libc_malloc(size);
 }
 
-void *calloc(size_t n, size_t size)
+void *calloc(size_t nmemb, size_t size)
 {
 	allocations++;
-	return __libc_calloc(n, size);
+	return __libc_calloc(nmemb, size);
 }
 
-void *realloc(void *old, size_t size)
+void *realloc(void *ptr, size_t size)
 {
 	allocations++;
-	return __libc_realloc(old, size);
+	return __libc_realloc(ptr, size);
 }
 #endif
 
@@ -62,14 +62,19 @@ static void test_identity(void **state)
 	for (i = 0; i < 15; i++)
 		variant[i] = l->op[0];
 	n++;
-	variant[n].input.shape[0] = variant[n].target.shape[0] = 8;
+	variant[n].input.shape[0] = 8;
+	variant[n].target.shape[0] = 8;
 	n++;
-	variant[n].input.shape[1] = variant[n].target.shape[1] = 5;
+	variant[n].input.shape[1] = 5;
+	variant[n].target.shape[1] = 5;
 	n++;
-	variant[n].input.dtype = variant[n].target.dtype = NPUWIN_INT32;
+	variant[n].input.dtype = NPUWIN_INT32;
+	variant[n].target.dtype = NPUWIN_INT32;
 	n++;
-	variant[n].input.ndim = variant[n].target.ndim = 3;
-	variant[n].input.shape[2] = variant[n].target.shape[2] = 1;
+	variant[n].input.ndim = 3;
+	variant[n].target.ndim = 3;
+	variant[n].input.shape[2] = 1;
+	variant[n].target.shape[2] = 1;
 	n++;
 	variant[n++].mode = NPUWIN_MODE_ROWS;
 	variant[n++].rail = NPUWIN_RAIL_DIRECT;
@@ -96,7 +101,8 @@ static void test_identity(void **state)
 		for (j = 0; j < i; j++)
 			assert_ptr_not_equal(plan[i], plan[j]);
 		/* Again: the same one, whatever lies in extents that it does not have. */
-		op[0]->target.shape[7] = op[1]->target.shape[7] = 99;
+		op[0]->target.shape[7] = 99;
+		op[1]->target.shape[7] = 99;
 		assert_ok(l, local_run(l, NULL));
 		assert_ptr_equal(newest(l), plan[i]);
 		assert_int_equal(l->domain[0]->plans->count, i + 1);
@@ -143,10 +149,13 @@ static void test_no_allocation(void **state)
 				before = allocations;
 			assert_ok(l, local_run(l, results));
 			assert_ok(l, npuwin_barrier_group(l->domain, 4, far(), &l->err));
-			for (r = 0; r < 8; r++)
-				assert_ok(l, npuwin_all_to_all_v_start(l->domain[r % 4],
-						&l->op[r % 4], far(), &request[r % 4][r / 4],
-						&l->err));
+			for (r = 0; r < 8; r++) {
+				uint32_t own = r % 4;
+
+				assert_ok(l, npuwin_all_to_all_v_start(l->domain[own], &l->op[own],
+								       far(), &request[own][r / 4],
+								       &l->err));
+			}
 			for (r = 0; r < 8; r++) {
 				assert_ok(l, npuwin_request_wait(request[r % 4][r / 4], far(),
 								 NULL, &l->err));
@@ -174,7 +183,8 @@ static void test_bounded(void **state)
 	local_exchange(l, 0);
 	kept = newest(l);
 	for (i = 1; i < 3 * PLANS_IDLE; i++) {
-		op.input.shape[0] = op.target.shape[0] = i;
+		op.input.shape[0] = i;
+		op.target.shape[0] = i;
 		assert_ok(l, npuwin_all_to_all_v(l->domain[0], &op, far(), NULL, &l->err));
 		assert_true(l->domain[0]->plans->count <= PLANS_IDLE);
 		assert_ok(l, npuwin_all_to_all_v(l->domain[0], &l->op[0], far(), NULL, &l->err));

@@ -71,13 +71,18 @@ static void test_put(void **state)
 		assert_ok(p->l, npuwin_put(p->l->domain[0], &put, &p->l->err));
 		assert_memory_equal(to, want, SIZE);
 		/* Rows without gaps, more than a descriptor can count. */
-		put.src_offset = put.dst_offset = put.row_bytes = 0;
+		put.src_offset = 0;
+		put.dst_offset = 0;
+		put.row_bytes = 0;
 		put.rows = UINT64_MAX;
 		assert_ok(p->l, npuwin_put(p->l->domain[0], &put, &p->l->err));
 		put = base(p, rail);
 		put.rows = SIZE;
-		put.row_bytes = put.src_stride = put.dst_stride = 1;
-		put.src_offset = put.dst_offset = 0;
+		put.row_bytes = 1;
+		put.src_stride = 1;
+		put.dst_stride = 1;
+		put.src_offset = 0;
+		put.dst_offset = 0;
 		assert_ok(p->l, npuwin_put(p->l->domain[0], &put, &p->l->err));
 		assert_memory_equal(to, from, SIZE);
 		/* To the own rank, overlapping: as by memmove. */
@@ -103,7 +108,8 @@ static void test_put_adds(void **state)
 		int32_t *src = npuwin_buffer_ptr(p->a[0]), *dst = npuwin_buffer_ptr(p->b[1]);
 		float *fdst = (float *)dst, two = 2.5f, half = 0.5f;
 
-		put.src_offset = put.dst_offset = 0;
+		put.src_offset = 0;
+		put.dst_offset = 0;
 		put.rows = 1;
 		put.row_bytes = 8;
 		put.op = NPUWIN_ADD_INT32;

@@ -123,7 +123,8 @@ static void test_fd(void **state)
 		struct pollfd fds[2];
 
 		fill_all(l, rail);
-		l->op[0].rail = l->op[1].rail = rail;
+		l->op[0].rail = rail;
+		l->op[1].rail = rail;
 		for (r = 0; r < 2; r++) {
 			request[r] = start(l, r);
 			fds[r].fd = npuwin_request_fd(request[r], &l->err);
@@ -299,7 +300,8 @@ static void test_free_incomplete(void **state)
 
 	local_operands(l, 2, 4, NPUWIN_FP32);
 	for (rail = NPUWIN_RAIL_HOST; rail <= NPUWIN_RAIL_DIRECT; rail++) {
-		l->op[0].rail = l->op[1].rail = rail;
+		l->op[0].rail = rail;
+		l->op[1].rail = rail;
 		request[0] = start(l, 0);
 		request[1] = start(l, 0);
 		npuwin_request_free(request[1]);
@@ -403,7 +405,8 @@ static void test_leave(void **state)
 		     "all_to_all_v: rank 1 has left");
 	assert_int_equal(l->err.peer, 1);
 	npuwin_request_free(request);
-	l->domain[1] = l->domain[2] = NULL;
+	l->domain[1] = NULL;
+	l->domain[2] = NULL;
 	local_close(l);
 }
 

@@ -91,7 +91,7 @@ static void test_layout(void **state)
 	static const uint32_t ranks[] = { 1, 2, 3, 17, 64, 1000, NPUWIN_MAX_RANKS };
 	uint32_t i;
 
-	for (i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(ranks); i++) {
 		uint32_t n = ranks[i], last = HANDSHAKE_SLOTS - 1;
 
 		assert_int_equal(handshake_ready(n, 0, 0), 0);
