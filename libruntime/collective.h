@@ -134,8 +134,10 @@ uint32_t signature_crc(uint32_t crc, const void *data, size_t size);
 void signature_seal(struct signature *signature);
 /**
  * signature_explain() - Say in which field two signatures differ first.
- * @own: signature of rank @rank, the caller
- * @peer: a private copy of the signature of rank @peer_rank
+ * @own: signature of the caller
+ * @rank: the caller
+ * @peer: a private copy of the signature of @peer_rank
+ * @peer_rank: the rank it is compared with
  * @err: out: may be NULL
  *
  * Return: -EPROTO.

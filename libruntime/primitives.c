@@ -100,7 +100,7 @@ static int put_aligned(const struct npuwin_domain *domain, const struct npuwin_p
 	};
 	size_t i;
 
-	for (i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+	for (i = 0; i < ARRAY_SIZE(fields); i++)
 		if (fields[i].value % sizeof(int32_t))
 			return npuwin_fail(err, -EINVAL, domain->ep->rank, NPUWIN_NOBODY,
 					   "put: %s is %" PRIu64 ", not a multiple of 4, as adding wants",

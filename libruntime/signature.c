@@ -128,7 +128,7 @@ int signature_explain(const struct signature *own, uint32_t rank, const struct s
 	char text_a[32], text_b[32];
 	size_t i;
 
-	for (i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(fields); i++) {
 		if (field_get(a, &fields[i]) == field_get(b, &fields[i]))
 			continue;
 		fields[i].say(text_a, sizeof(text_a), field_get(a, &fields[i]));

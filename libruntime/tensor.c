@@ -23,10 +23,10 @@ static const struct {
 
 uint32_t npuwin_dtype_size(uint32_t dtype)
 {
-	return dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].size : 0;
+	return dtype < ARRAY_SIZE(dtypes) ? dtypes[dtype].size : 0;
 }
 
 const char *npuwin_dtype_name(uint32_t dtype)
 {
-	return dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].name : NULL;
+	return dtype < ARRAY_SIZE(dtypes) ? dtypes[dtype].name : NULL;
 }
