@@ -47,7 +47,7 @@ static inline double workload_now(void)
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 static inline int workload_compare(const void *a, const void *b)
