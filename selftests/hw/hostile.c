@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "hw.h"
@@ -289,6 +290,16 @@ static void hostile_doorbells(void)
 		irqs(g, v);
 		CHECK(!fcntl(g->vector[v], F_SETFL, 0));
 		CHECK(write(g->vector[v], &most, sizeof(most)) == sizeof(most));
+	}
+	/* Rung and taken back, so that the device may come too late to read it. */
+	for (unsigned int i = 0; i < repeat(5000); i++) {
+		uint64_t value;
+		struct iovec iov = { .iov_base = &value, .iov_len = sizeof(value) };
+
+		ring(g, 0);
+		CHECK(preadv2(g->doorbell[0], &iov, 1, -1, RWF_NOWAIT) >= -1);
+		if (!(i % 50))
+			until_beats(g, 1);
 	}
 	settle(g);
 	settle(g);
