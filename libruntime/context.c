@@ -6,16 +6,11 @@
 
 #include "internal.h"
 
-static const struct provider_ops *const providers[] = { &provider_dev, &provider_shm };
-
 static const struct provider_ops *find_provider(const char *name)
 {
-	size_t i;
-
-	for (i = 0; i < sizeof(providers) / sizeof(*providers); i++)
-		if (!strcmp(providers[i]->name, name))
-			return providers[i];
-	return NULL;
+	if (!strcmp(name, provider_dev.name))
+		return &provider_dev;
+	return strcmp(name, provider_shm.name) ? NULL : &provider_shm;
 }
 
 static int open_provider(struct npuwin *ctx, const struct provider_ops *ops,

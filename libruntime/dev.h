@@ -98,7 +98,7 @@ uint64_t dev_round(const struct dev *dev, uint64_t size);
 /* dev_map.c */
 int dev_domain_get(struct dev *dev, int fd, struct dev_domain **domain,
 		   struct npuwin_error *err);
-void dev_domain_put(struct dev *dev, struct dev_domain *domain);
+void dev_domain_put(struct dev *dev, struct dev_domain *dd);
 int dev_map(struct endpoint *ep, struct npuwin_error *err);
 
 /* dev_rank.c */

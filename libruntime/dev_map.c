@@ -106,7 +106,7 @@ int dev_domain_get(struct dev *dev, int fd, struct dev_domain **domain, struct n
 			break;
 	if (!dd) {
 		rc = domain_open(fd, &dd, err);
-		if (rc)
+		if (!dd)
 			goto unlock;
 		dd->next = dev->domains;
 		dev->domains = dd;
@@ -138,8 +138,9 @@ void dev_domain_put(struct dev *dev, struct dev_domain *dd)
 		pthread_mutex_unlock(&dev->lock);
 		return;
 	}
-	for (link = &dev->domains; *link != dd; link = &(*link)->next)
-		;
+	for (link = &dev->domains; *link; link = &(*link)->next)
+		if (*link == dd)
+			break;
 	*link = dd->next;
 	pthread_mutex_unlock(&dev->lock);
 

@@ -307,7 +307,8 @@ int npuwin_domain_create_local(struct npuwin *ctx, const struct npuwin_domain_at
 	rc = check_attr(attr, false, err);
 	if (rc)
 		return rc;
-	memset(domains, 0, attr->nranks * sizeof(*domains));
+	for (rank = 0; rank < attr->nranks; rank++)
+		domains[rank] = NULL;
 	fd = npuwin_domain_create_fd(ctx, attr, err);
 	if (fd < 0)
 		return fd;

@@ -13,12 +13,9 @@ static void relax(void)
 	int i;
 
 	for (i = 0; i < 16; i++) {
-#if defined(__x86_64__) || defined(__i386__)
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+#if __has_builtin(__builtin_ia32_pause)
 		__builtin_ia32_pause();
-#elif defined(__aarch64__)
-		__asm__ __volatile__("yield");
-#else
-		__asm__ __volatile__("" ::: "memory");
 #endif
 	}
 }

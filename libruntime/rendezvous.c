@@ -330,12 +330,14 @@ static int fail_serving(const struct endpoint *ep, const char *name, int rc, uin
 
 	if (rc == -ETIMEDOUT)
 		return npuwin_fail(err, rc, (int32_t)ep->rank, peer,
-				   "deadline: rank %" PRId32 " has not joined the domain \"%s\""
-				   " of %" PRIu32 " ranks", peer, name, ep->nranks);
+				   "deadline: rank %" PRId32
+				   " has not joined the domain \"%s\" of %" PRIu32 " ranks",
+				   peer, name, ep->nranks);
 	if (rc == -EPIPE)
 		return npuwin_fail(err, rc, (int32_t)ep->rank, peer,
-				   "rank %" PRId32 " died before every rank had joined the"
-				   " domain \"%s\"", peer, name);
+				   "rank %" PRId32
+				   " died before every rank had joined the domain \"%s\"",
+				   peer, name);
 	return npuwin_fail(err, rc, (int32_t)ep->rank, NPUWIN_NOBODY,
 			   "handing out the domain \"%s\": %s", name, strerror(-rc));
 }
@@ -380,8 +382,8 @@ int rendezvous_replace(struct endpoint *ep, const char *name, int64_t deadline_n
 			break;
 		if (deadline_ns <= npuwin_now())
 			return npuwin_fail(err, -ETIMEDOUT, (int32_t)ep->rank, NPUWIN_NOBODY,
-					   "deadline: the name \"%s\" is taken by another domain"
-					   " that is forming", name);
+					   "deadline: the name \"%s\" is taken by another domain that is forming",
+					   name);
 		pause_until(deadline_ns);
 	}
 	if (listener < 0)
@@ -457,8 +459,8 @@ static int explain(const struct npuwin *ctx, const struct npuwin_domain_attr *at
 
 	if (reply->code == -EBUSY)
 		return npuwin_fail(err, -EBUSY, rank, NPUWIN_NOBODY,
-				   "the domain \"%s\" exists: only a successor of a rank that"
-				   " died can join it (NPUWIN_DOMAIN_REPLACE)", attr->name);
+				   "the domain \"%s\" exists: only a successor of a rank that died can join it (NPUWIN_DOMAIN_REPLACE)",
+				   attr->name);
 	if (reply->version != RV_VERSION)
 		return npuwin_fail(err, -EINVAL, rank, NPUWIN_NOBODY,
 				   "the domain \"%s\" is of another version of the library",
@@ -566,9 +568,12 @@ int rendezvous_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr,
 			break;
 		pause_until(attr->deadline_ns);
 	}
+	if (replace)
+		return npuwin_fail(err, -ETIMEDOUT, (int32_t)attr->rank, NPUWIN_NOBODY,
+				   "deadline: nobody lets a successor of rank %" PRIu32
+				   " into the domain \"%s\"", attr->rank, attr->name);
 	return npuwin_fail(err, -ETIMEDOUT, (int32_t)attr->rank, NPUWIN_NOBODY,
-			   replace ? "deadline: nobody lets a successor of rank %" PRIu32
-				     " into the domain \"%s\""
-				   : "deadline: rank %" PRIu32 " got no answer from who forms the"
-				     " domain \"%s\"", attr->rank, attr->name);
+			   "deadline: rank %" PRIu32
+			   " got no answer from who forms the domain \"%s\"", attr->rank,
+			   attr->name);
 }

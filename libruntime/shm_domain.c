@@ -76,8 +76,9 @@ static int check_size(struct shm *shm, uint32_t nranks, uint64_t *window_size,
 				   "a window of %" PRIu64 " bytes is too large", asked);
 	if (*window_size > shm->memory_total)
 		return npuwin_fail(err, -ENOSPC, NPUWIN_NOBODY, NPUWIN_NOBODY,
-				   "a window of %" PRIu64 " bytes is larger than the memory of"
-				   " this machine, %" PRIu64 " bytes", asked, shm->memory_total);
+				   "a window of %" PRIu64
+				   " bytes is larger than the memory of this machine, %" PRIu64
+				   " bytes", asked, shm->memory_total);
 	if (shm_layout_of(nranks, *window_size, layout))
 		return npuwin_fail(err, -EOVERFLOW, NPUWIN_NOBODY, NPUWIN_NOBODY,
 				   "%" PRIu32 " windows of %" PRIu64 " bytes are too large",
@@ -86,8 +87,9 @@ static int check_size(struct shm *shm, uint32_t nranks, uint64_t *window_size,
 	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY &&
 	    layout->total > limit.rlim_cur)
 		return npuwin_fail(err, -ENOSPC, NPUWIN_NOBODY, NPUWIN_NOBODY,
-				   "a domain of %" PRIu64 " bytes is over the file size limit"
-				   " of %" PRIu64 " bytes (ulimit -f)", layout->total,
+				   "a domain of %" PRIu64
+				   " bytes is over the file size limit of %" PRIu64
+				   " bytes (ulimit -f)", layout->total,
 				   (uint64_t)limit.rlim_cur);
 	return 0;
 }
@@ -105,7 +107,7 @@ int shm_domain_create(struct npuwin *ctx, uint32_t nranks, uint64_t window_size,
 		.version = SHM_VERSION,
 		.nranks = nranks,
 	};
-	struct shm_layout layout;
+	struct shm_layout layout = { 0 };
 	int fd, rc;
 
 	rc = check_size(ctx->priv, nranks, &window_size, &layout, err);
@@ -179,16 +181,16 @@ static int inspect(struct shm_domain *sd, int fd, struct npuwin_error *err)
 				   "descriptor %d is no domain of the shm provider", fd);
 	if (header.version != SHM_VERSION)
 		return npuwin_fail(err, -EINVAL, NPUWIN_NOBODY, NPUWIN_NOBODY,
-				   "the domain has layout version %" PRIu32 ", this library has"
-				   " %u", header.version, SHM_VERSION);
+				   "the domain has layout version %" PRIu32
+				   ", this library has %u", header.version, SHM_VERSION);
 	if (!header.nranks || header.nranks > NPUWIN_MAX_RANKS ||
 	    header.window_size & (page_size() - 1) ||
 	    shm_layout_of(header.nranks, header.window_size, &sd->layout) ||
 	    sd->layout.total != (uint64_t)st.st_size)
 		return npuwin_fail(err, -EINVAL, NPUWIN_NOBODY, NPUWIN_NOBODY,
-				   "the domain's header is damaged: %" PRIu32 " ranks with"
-				   " windows of %" PRIu64 " bytes in %jd bytes", header.nranks,
-				   header.window_size, (intmax_t)st.st_size);
+				   "the domain's header is damaged: %" PRIu32
+				   " ranks with windows of %" PRIu64 " bytes in %jd bytes",
+				   header.nranks, header.window_size, (intmax_t)st.st_size);
 	sd->dev = st.st_dev;
 	sd->ino = st.st_ino;
 	sd->nranks = header.nranks;
@@ -326,7 +328,7 @@ int shm_domain_get(struct shm *shm, int fd, struct shm_domain **domain, struct n
 			break;
 	if (!sd) {
 		rc = domain_open(fd, &sd, err);
-		if (rc)
+		if (!sd)
 			goto unlock;
 		sd->next = shm->domains;
 		shm->domains = sd;
@@ -347,8 +349,9 @@ void shm_domain_put(struct shm *shm, struct shm_domain *sd)
 		pthread_mutex_unlock(&shm->lock);
 		return;
 	}
-	for (link = &shm->domains; *link != sd; link = &(*link)->next)
-		;
+	for (link = &shm->domains; *link; link = &(*link)->next)
+		if (*link == sd)
+			break;
 	*link = sd->next;
 	pthread_mutex_unlock(&shm->lock);
 
