@@ -273,13 +273,13 @@ static void cycles(void *p)
 		npuwin_domain_leave(domain);
 		npuwin_close(ctx);
 		if (i == 10) {
-			fds = count_entries("fd");
-			maps = count_entries("maps");
+			fds = count_fds();
+			maps = count_maps();
 		}
 	}
-	must(count_entries("fd") == fds, "descriptors leak");
+	must(count_fds() == fds, "descriptors leak");
 	/* The allocator may keep some. */
-	must(count_entries("maps") < maps + 10, "mappings leak");
+	must(count_maps() < maps + 10, "mappings leak");
 }
 
 static void test_cycles(void **state)

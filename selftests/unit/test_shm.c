@@ -360,12 +360,12 @@ static void test_cycles(void **state)
 		for (rank = 0; rank < 4; rank++)
 			npuwin_domain_leave(domains[rank]);
 		if (i == 10) {
-			fds = count_entries("fd");
-			maps = count_entries("maps");
+			fds = count_fds();
+			maps = count_maps();
 		}
 	}
-	assert_int_equal(count_entries("fd"), fds);
-	assert_true(count_entries("maps") < maps + 10);
+	assert_int_equal(count_fds(), fds);
+	assert_true(count_maps() < maps + 10);
 	assert_int_equal(npuwin_device_info(ctx, 0, &info, &err), 0);
 	assert_int_equal(info.memory_used, 0);
 	npuwin_close(ctx);
