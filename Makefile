@@ -184,7 +184,8 @@ $(out)/fuzz_emu: $(call objects,selftests/fuzz/fuzz_emu.c driver/engine.c) \
 
 demo:
 	scripts/setup build
-	$(MAKE) $(quietly) lib tools
+	@echo 'building the library and the command...'
+	@$(MAKE) $(quietly) lib tools
 	scripts/demo
 
 check:
