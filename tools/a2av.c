@@ -242,23 +242,30 @@ static void print_json(const struct a2av_job *job, const struct run_report *repo
 static void print_summary(const struct a2av_job *job, const struct run_report *report)
 {
 	const struct layout *l = &job->layout;
-	char shape[160], a[32], b[32], c[32];
+	uint64_t rows = counts_total(&job->counts);
+	double row_bytes = (double)rows * (double)l->row_bytes;
+	char shape[160], provider[320], a[32], b[32], c[32];
 
 	printf("all_to_all_v of %u ranks (%s), rail %s, mode %s\n", l->nranks,
 	       run_forms[run_args.form], run_rails[run_args.rail], run_modes[run_args.mode]);
-	printf("  provider  %s\n", report->reason);
+	printf("  provider  %s\n", provider_text(provider, sizeof(provider), report->provider,
+						report->reason));
 	printf("  input     %s of dtype %s: MAX_RECV %u, rows of %llu bytes\n",
 	       npy_shape_text(shape, sizeof(shape), job->in.ndim, job->in.shape), job->in.descr,
 	       l->max_recv, (unsigned long long)l->row_bytes);
 	counts_print(&job->counts);
-	printf("  moved     %llu counted rows, %s in all\n",
-	       (unsigned long long)counts_total(&job->counts),
-	       human_bytes(a, sizeof(a), (double)report->bytes[0]));
+	printf("  moved     %llu counted row%s: %s", (unsigned long long)rows,
+	       rows == 1 ? "" : "s", human_bytes(a, sizeof(a), row_bytes));
+	if (run_args.mode == NPUWIN_MODE_BLOCK)
+		printf(", in blocks of %s in all",
+		       human_bytes(b, sizeof(b), (double)report->bytes[0]));
+	printf("\n");
 	printf("  time      %s", human_seconds(a, sizeof(a), report->seconds));
 	if (run_args.iterations > 1)
 		printf(" (mean of %llu, best %s)", (unsigned long long)run_args.iterations,
 		       human_seconds(b, sizeof(b), report->best));
-	printf(", %s/s\n", human_bytes(c, sizeof(c), (double)report->bytes[0] / report->seconds));
+	printf(", %s/s of counted rows\n",
+	       human_bytes(c, sizeof(c), row_bytes / report->seconds));
 	if (report->mismatch[0])
 		printf("  verified  NO: %s\n", report->mismatch);
 	else
@@ -304,6 +311,7 @@ static int exchange(struct a2av_job *job)
 		print_json(job, &report);
 	else if (!run_args.quiet)
 		print_summary(job, &report);
+	counts_warn(&job->counts);
 	return rc;
 }
 

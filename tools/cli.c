@@ -10,6 +10,8 @@
 
 static const char *command_name;
 
+const char *const provider_names[] = { "shm", "dev", NULL };
+
 void cli_set_command(const char *name)
 {
 	command_name = name;
@@ -72,6 +74,18 @@ const char *human_seconds(char *buf, size_t len, double seconds)
 		snprintf(buf, len, "%.2f ms", seconds * 1e3);
 	else
 		snprintf(buf, len, "%.2f s", seconds);
+	return buf;
+}
+
+const char *provider_text(char *buf, size_t len, const char *name, const char *reason)
+{
+	size_t n = strlen(name);
+
+	/* The reason begins with the name. */
+	if (!strncmp(reason, name, n) && !strncmp(reason + n, ": ", 2))
+		reason += n + 2;
+	snprintf(buf, len, "%s, %s%s", name, strncmp(reason, "asked ", 6) ? "because " : "",
+		 reason);
 	return buf;
 }
 

@@ -20,7 +20,7 @@
 /**
  * enum opt_kind - What an option takes.
  * @OPT_FLAG: nothing; @value is a bool
- * @OPT_STRING: a string; @value is a const char *
+ * @OPT_STRING: a string, of @choices if there are any; @value is a const char *
  * @OPT_UINT: a number in @min..@max; @value is a uint64_t
  * @OPT_SECONDS: seconds, fractions allowed; @value is a double
  * @OPT_CHOICE: one of @choices; @value is an int, its index
@@ -60,6 +60,9 @@ struct command {
 	const struct opt *opts[OPT_TABLES];
 	int (*run)(int argc, char **argv);
 };
+
+/* What --provider takes. */
+extern const char *const provider_names[];
 
 extern const struct command cmd_a2av;
 extern const struct command cmd_doctor;
@@ -105,6 +108,14 @@ const char *human_bytes(char *buf, size_t len, double bytes);
 
 /** human_seconds() - "12.3 ms". Return: @buf. */
 const char *human_seconds(char *buf, size_t len, double seconds);
+
+/**
+ * provider_text() - The provider and why it was taken: "shm, because ...".
+ * @reason: as of npuwin_provider_reason()
+ *
+ * Return: @buf.
+ */
+const char *provider_text(char *buf, size_t len, const char *name, const char *reason);
 
 /** now_ns() - Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t now_ns(void);

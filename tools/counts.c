@@ -134,6 +134,15 @@ struct json_object *counts_json(const struct counts *c)
 	return list;
 }
 
+void counts_warn(const struct counts *c)
+{
+	uint64_t n = counts_clamped(c);
+
+	if (n)
+		cli_complain("%llu count%s clamped to 0..%u (MAX_RECV): rows over it were not sent",
+			     (unsigned long long)n, n == 1 ? " was" : "s were", c->max_recv);
+}
+
 void counts_print(const struct counts *c)
 {
 	uint64_t left = counts_clamped(c);
@@ -143,8 +152,8 @@ void counts_print(const struct counts *c)
 		printf("  clamped   none: every count was within 0..%u\n", c->max_recv);
 		return;
 	}
-	printf("  clamped   %llu counts were out of 0..%u:\n", (unsigned long long)left,
-	       c->max_recv);
+	printf("  clamped   %llu count%s out of 0..%u:\n", (unsigned long long)left,
+	       left == 1 ? " was" : "s were", c->max_recv);
 	for (uint32_t s = 0; s < c->nranks; s++) {
 		for (uint32_t d = 0; d < c->nranks; d++) {
 			if (!is_clamped(c, s, d))

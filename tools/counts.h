@@ -60,6 +60,9 @@ void counts_check_result(struct rank *rk, const struct counts *c);
 /** counts_json() - The clamped ones, a list of {rank, dest, count, sent}. */
 struct json_object *counts_json(const struct counts *c);
 
+/** counts_warn() - On standard error, how many were clamped; nothing if none was. */
+void counts_warn(const struct counts *c);
+
 /** counts_print() - The clamped ones for people. */
 void counts_print(const struct counts *c);
 

@@ -419,6 +419,7 @@ static void print_json(const struct finding *findings, bool usable)
 {
 	struct json_object *o = json_object_new_object(), *list = json_object_new_array();
 
+	json_add_string(o, "command", "doctor");
 	json_add_bool(o, "usable", usable);
 	for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
 		struct json_object *c = json_object_new_object();

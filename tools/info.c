@@ -12,7 +12,7 @@ static bool json;
 
 static const struct opt opts[] = {
 	{ "provider", "shm|dev", "software NPUs in memory, or the driver; by default the\n"
-	  "driver where it is usable", OPT_STRING, &provider },
+	  "driver where it is usable", OPT_STRING, &provider, 0, 0, provider_names },
 	{ "json", NULL, "print JSON", OPT_FLAG, &json },
 	{ NULL }
 };
@@ -43,10 +43,19 @@ static void print_attributes(struct json_object *o, const char *prefix)
 	}
 }
 
+static void print_bytes(const char *name, uint64_t bytes)
+{
+	char text[32];
+
+	printf("  %-18s %s", name, human_bytes(text, sizeof(text), (double)bytes));
+	if (bytes >= 1000)
+		printf(" (%llu bytes)", (unsigned long long)bytes);
+	printf("\n");
+}
+
 static void print_device(const struct npuwin_device_info *info)
 {
 	struct json_object *attributes = device_attributes(info);
-	char a[32];
 
 	printf("%s\n", info->name);
 	printf("  %-18s %s\n", "backend", info->backend);
@@ -54,12 +63,8 @@ static void print_device(const struct npuwin_device_info *info)
 		printf("  %-18s any\n", "NUMA node");
 	else
 		printf("  %-18s %d\n", "NUMA node", info->numa_node);
-	printf("  %-18s %s (%llu bytes)\n", "window memory",
-	       human_bytes(a, sizeof(a), (double)info->memory_total),
-	       (unsigned long long)info->memory_total);
-	printf("  %-18s %s (%llu bytes)\n", "of it used",
-	       human_bytes(a, sizeof(a), (double)info->memory_used),
-	       (unsigned long long)info->memory_used);
+	print_bytes("window memory", info->memory_total);
+	print_bytes("of it used", info->memory_used);
 	printf("  %-18s %u\n", "ranks in a domain", info->max_ranks);
 	printf("  %-18s %u for each rank\n", "notify registers", info->notify_regs);
 	printf("  %-18s %s\n", "rails", info->peer_map ? "host, direct" : "host");
@@ -107,6 +112,7 @@ static int show(const struct devices *devs, const char *dev)
 		return CLI_OK;
 	}
 	root = json_object_new_object();
+	json_add_string(root, "command", "info");
 	json_add_string(root, "provider", npuwin_provider_name(devs->ctx));
 	json_add_string(root, "provider_reason", npuwin_provider_reason(devs->ctx));
 	json_object_object_add(root, "devices", list);

@@ -10,7 +10,7 @@ static bool json;
 
 static const struct opt opts[] = {
 	{ "provider", "shm|dev", "software NPUs in memory, or the driver; by default the\n"
-	  "driver where it is usable", OPT_STRING, &provider },
+	  "driver where it is usable", OPT_STRING, &provider, 0, 0, provider_names },
 	{ "json", NULL, "print JSON", OPT_FLAG, &json },
 	{ NULL }
 };
@@ -19,6 +19,7 @@ static void print_json(const struct devices *devs)
 {
 	struct json_object *o = json_object_new_object(), *list = json_object_new_array();
 
+	json_add_string(o, "command", "list");
 	json_add_string(o, "provider", npuwin_provider_name(devs->ctx));
 	json_add_string(o, "provider_reason", npuwin_provider_reason(devs->ctx));
 	for (uint32_t i = 0; i < devs->n; i++)
@@ -29,9 +30,11 @@ static void print_json(const struct devices *devs)
 
 static void print_table(const struct devices *devs)
 {
-	char total[32], used[32], node[16];
+	char text[320], total[32], used[32], node[16];
 
-	printf("provider %s\n\n", npuwin_provider_reason(devs->ctx));
+	printf("provider %s\n\n", provider_text(text, sizeof(text),
+					       npuwin_provider_name(devs->ctx),
+					       npuwin_provider_reason(devs->ctx)));
 	printf("%-12s %-8s %4s %12s %12s  %s\n", "DEVICE", "BACKEND", "NODE", "MEMORY", "USED",
 	       "DIRECT RAIL");
 	for (uint32_t i = 0; i < devs->n; i++) {
@@ -39,7 +42,7 @@ static void print_table(const struct devices *devs)
 
 		snprintf(node, sizeof(node), "%d", info->numa_node);
 		printf("%-12s %-8s %4s %12s %12s  %s\n", info->name, info->backend,
-		       info->numa_node < 0 ? "-" : node,
+		       info->numa_node < 0 ? "any" : node,
 		       human_bytes(total, sizeof(total), (double)info->memory_total),
 		       human_bytes(used, sizeof(used), (double)info->memory_used),
 		       info->peer_map ? "yes" : "no");

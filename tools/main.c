@@ -28,7 +28,7 @@ static int print_program_help(void)
 	       "%s\n"
 	       "Example:\n"
 	       "  npuwin list\n"
-	       "  npuwin moe --counts-from tools/demo/qwen15-moe-gsm8k-6ranks.json\n",
+	       "  npuwin moe --ranks 6 --routes routes.npy --experts 60\n",
 	       cli_exit_codes());
 	return cli_flush(CLI_OK);
 }

@@ -296,15 +296,11 @@ static int dispatch_and_combine(struct moe_job *job)
 	ranks_block_signals();
 	rc = ranks_run(&prog, &report);
 	if (!rc) {
-		uint64_t clamped = counts_clamped(&job->plan.counts);
-
 		if (run_args.json)
 			moe_print_json(job, &run_args, &report);
 		else if (!run_args.quiet)
 			moe_print_summary(job, &run_args, &report);
-		if (clamped)
-			cli_complain("%llu counts were clamped to MAX_RECV %u: those rows were not sent",
-				     (unsigned long long)clamped, job->layout.max_recv);
+		counts_warn(&job->plan.counts);
 		if (report.mismatch[0])
 			rc = complain(CLI_FAILED, "not verified: %s", report.mismatch);
 	}
@@ -343,7 +339,7 @@ const struct command cmd_moe = {
 		"s holding what rank s has for each rank; it may say tokens, topk, experts,\n"
 		"hidden, dtype, model and source.\n",
 	.example = "  npuwin moe --ranks 6 --routes routes.npy --experts 60 --hidden 2048\n"
-		   "  npuwin moe --counts-from tools/demo/qwen15-moe-gsm8k-6ranks.json --json\n",
+		   "  npuwin moe --counts-from counts.json --json\n",
 	.opts = { opts, run_opts },
 	.run = run,
 };

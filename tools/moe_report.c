@@ -97,7 +97,8 @@ static void print_matrix(const struct moe_job *job)
 
 	if (width < digits(n) + 5)
 		width = digits(n) + 5;
-	printf("\n  rows that a rank (line) has for a rank (column)\n  %*s", label, "");
+	printf("\n  rows that a rank (line) has for a rank (column)%s\n  %*s",
+	       counts_clamped(c) ? ", before clamping; received: after it" : "", label, "");
 	for (uint32_t d = 0; d < n; d++)
 		printf("%*s%-*u", width - digits(n), "to ", digits(n), d);
 	printf("%*s\n", width, "all");
@@ -153,15 +154,18 @@ static void print_routing(const struct moe_plan *p)
 		printf("  source    %s\n", p->source);
 }
 
-static void print_time(const struct run_args *args, const struct run_report *report)
+/* Of calls, from the first rank's start to the last one's end: they overlap. */
+static void print_time(const struct run_args *args, const struct run_report *report,
+		       double row_bytes)
 {
-	double bytes = (double)(report->bytes[0] + report->bytes[1]);
 	char a[32], b[32];
 
 	printf("  time      dispatch %s", human_seconds(a, sizeof(a), report->call_seconds[0]));
-	printf(", combine %s", human_seconds(a, sizeof(a), report->call_seconds[1]));
-	printf(", both %s (%s/s)\n", human_seconds(a, sizeof(a), report->seconds),
-	       human_bytes(b, sizeof(b), bytes / report->seconds));
+	printf(", combine %s, both %s\n", human_seconds(a, sizeof(a), report->call_seconds[1]),
+	       human_seconds(b, sizeof(b), report->seconds));
+	printf("            each from its first rank's start to its last rank's end: they overlap\n"
+	       "            %s/s of counted rows\n",
+	       human_bytes(a, sizeof(a), row_bytes / report->seconds));
 	if (args->iterations > 1)
 		printf("            mean of %" PRIu64 " iterations; the best took %s\n",
 		       args->iterations, human_seconds(a, sizeof(a), report->best));
@@ -172,11 +176,13 @@ void moe_print_summary(const struct moe_job *job, const struct run_args *args,
 {
 	const struct layout *l = &job->layout;
 	uint64_t rows = counts_total(&job->plan.counts);
-	char a[32], b[32], shape[160];
+	double row_bytes = 2.0 * (double)rows * (double)l->row_bytes;
+	char a[32], b[32], shape[160], provider[320];
 
 	printf("MoE dispatch and combine on %u ranks (%s), rail %s, mode %s\n", l->nranks,
 	       run_forms[args->form], run_rails[args->rail], run_modes[args->mode]);
-	printf("  provider  %s\n", report->reason);
+	printf("  provider  %s\n", provider_text(provider, sizeof(provider), report->provider,
+						report->reason));
 	print_routing(&job->plan);
 	printf("  rows      %s %s: %" PRIu64 " bytes each; MAX_RECV is %u\n", job->dtype,
 	       npy_shape_text(shape, sizeof(shape), l->ndim - 1, l->shape + 1), l->row_bytes,
@@ -185,13 +191,13 @@ void moe_print_summary(const struct moe_job *job, const struct run_args *args,
 		print_matrix(job);
 	print_load(job);
 	counts_print(&job->plan.counts);
-	printf("  moved     %" PRIu64 " rows there and back: %s", rows,
-	       human_bytes(a, sizeof(a), 2.0 * (double)rows * (double)l->row_bytes));
+	printf("  moved     %" PRIu64 " row%s there and back: %s", rows, rows == 1 ? "" : "s",
+	       human_bytes(a, sizeof(a), row_bytes));
 	if (args->mode == NPUWIN_MODE_BLOCK)
 		printf(", in blocks of %s in all",
 		       human_bytes(b, sizeof(b), (double)(report->bytes[0] + report->bytes[1])));
 	printf("\n");
-	print_time(args, report);
+	print_time(args, report, row_bytes);
 	if (report->mismatch[0])
 		printf("  verified  NO: %s\n", report->mismatch);
 	else

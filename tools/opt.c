@@ -45,7 +45,7 @@ const char *opt_closest(const char *word, const char *const *names)
 	for (; *names; names++) {
 		size_t d = edit_distance(word, *names);
 
-		if (d < least && d < strlen(word)) {
+		if (d < least && 2 * d < strlen(word)) {
 			least = d;
 			closest = *names;
 		}
@@ -103,7 +103,10 @@ static int parse_choice(const struct opt *o, const char *text)
 
 	for (int i = 0; o->choices[i]; i++) {
 		if (!strcmp(text, o->choices[i])) {
-			*(int *)o->value = i;
+			if (o->kind == OPT_STRING)
+				*(const char **)o->value = text;
+			else
+				*(int *)o->value = i;
 			return 0;
 		}
 		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
@@ -138,6 +141,8 @@ static int parse_value(const struct opt *o, const char *text)
 	default:
 		if (!*text)
 			return complain(CLI_USAGE, "--%s needs a value that is not empty", o->name);
+		if (o->choices)
+			return parse_choice(o, text);
 		*(const char **)o->value = text;
 		return 0;
 	}

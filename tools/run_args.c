@@ -31,7 +31,8 @@ const struct opt run_opts[] = {
 	{ "rail", "host|direct", "who moves the bytes: the engine (default), or the\n"
 	  "calling core", OPT_CHOICE, &run_args.rail, 0, 0, run_rails },
 	{ "provider", "shm|dev", "software NPUs in memory, or the driver; by default the\n"
-	  "driver where it is usable", OPT_STRING, &run_args.provider },
+	  "driver where it is usable", OPT_STRING, &run_args.provider, 0, 0,
+	  provider_names },
 	{ "threads", NULL, "ranks are threads of this process (default)", OPT_SET,
 	  &run_args.form, FORM_THREADS },
 	{ "processes", NULL, "ranks are processes", OPT_SET, &run_args.form, FORM_PROCESSES },

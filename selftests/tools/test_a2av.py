@@ -203,12 +203,28 @@ def for_people(directory):
     assert not succeed(*args, "--quiet").out
 
 
+@tests("a2av tells of clamped counts on standard error, whatever is on standard output")
+def clamps_told(directory):
+    inp, cnt, out, recv = files(directory)
+    args = ("a2av", "--ranks", 2, "--input", inp, "--counts", cnt, "--output", out,
+            "--recv-counts", recv)
+    np.save(inp, np.arange(16, dtype=np.int32).reshape(2, 8))
+    for counts, sentence in (([[1, 9], [-3, 4]], "2 counts were clamped to 0..4 (MAX_RECV)"),
+                             ([[1, 9], [3, 4]], "1 count was clamped to 0..4 (MAX_RECV)"),
+                             ([[1, 2], [3, 4]], None)):
+        np.save(cnt, np.array(counts, np.int64))
+        for options in ((), ("--json",), ("--quiet",)):
+            result = succeed(*args, *options)
+            assert (sentence in result.err) if sentence else not result.err, result
+            assert len(result.err.splitlines()) == bool(sentence), result
+
+
 @tests("a2av of the JSON keys that are promised")
 def json_keys(directory):
     told = run(directory, random_array(np.random.default_rng(8), (2, 4, 3), "i8"),
                np.ones((2, 2), np.int32))
-    for key in ("clamped", "verified", "provider", "provider_reason", "rail", "mode", "seconds",
-                "ranks", "max_recv", "iterations", "bytes", "rows", "dtype", "shape",
+    for key in ("command", "clamped", "verified", "provider", "provider_reason", "rail", "mode",
+                "seconds", "ranks", "max_recv", "iterations", "bytes", "rows", "dtype", "shape",
                 "row_bytes", "run_as"):
         assert key in told, key
     assert told["bytes"] == 2 * 4 * 3 * 8 and told["rows"] == 4 and told["max_recv"] == 2, told

@@ -63,6 +63,7 @@ for _command in COMMANDS:
 
 def list_devices(_, provider):
     told = succeed("list", "--provider", provider, "--json").json()
+    assert told["command"] == "list", told
     assert told["provider"] == provider and told["provider_reason"], told
     for device in told["devices"]:
         for key in ("name", "backend", "numa_node", "memory_total", "memory_used"):

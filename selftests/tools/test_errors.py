@@ -289,6 +289,7 @@ OPTIONS = (
     (["--nonsense"], "unknown option '--nonsense'"),
     (["nonsense"], "unknown command 'nonsense'"),
     (["infos"], "did you mean info"),
+    (["foo"], "unknown command 'foo'; see npuwin --help"),
     (["list", "--nonsense"], "unknown option --nonsense"),
     (["list", "-j"], "unknown option -j"),
     (["list", "extra"], "unexpected argument 'extra'"),
@@ -333,11 +334,14 @@ for _args, _sentence in OPTIONS:
 
 # --- Providers and devices ---------------------------------------------------
 
-bad("an unknown provider is named", a2av_args(provider="tcp"), FAILED, "tcp")
+for _args in (a2av_args(provider="tcp"), moe_args(provider="tcp"), ["list", "--provider", "tcp"],
+              ["info", "--provider=tcp"]):
+    bad(f"{_args[0]} refuses a provider that is none", _args, USAGE,
+        "--provider is shm or dev, not 'tcp'")
 bad("an unknown provider of the environment is named", a2av_args(), FAILED, "tcp",
     env={"NPUWIN_PROVIDER": "tcp"})
-bad("an unknown provider is named where ranks are processes", a2av_args(provider="tcp") +
-    ["--processes"], FAILED, "tcp")
+bad("an unknown provider of the environment is named where ranks are processes", a2av_args() +
+    ["--processes"], FAILED, "tcp", env={"NPUWIN_PROVIDER": "tcp"})
 bad("a device that is not is named", ["info", "npuwin77", "--provider", "shm"], FAILED,
     "no device 'npuwin77'")
 if not os.path.exists("/dev/npuwin0"):

@@ -130,7 +130,8 @@ def clamped(directory):
     first = told["clamped"][0]
     assert f"rank {first['rank']} for rank {first['dest']}: {first['count']} asked, 20 sent" \
         in result.out, result
-    assert "clamped to MAX_RECV 20" in result.err, result
+    assert "clamped to 0..20 (MAX_RECV)" in result.err, result
+    assert "before clamping; received: after it" in result.out, result
 
 
 @tests("moe with a larger --max-recv")
