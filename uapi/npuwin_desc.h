@@ -13,6 +13,11 @@
 
 #include <linux/types.h>
 
+/* Older kernels have the unsigned one only. */
+#ifndef __aligned_s64
+#define __aligned_s64 __s64 __attribute__((aligned(8)))
+#endif
+
 /**
  * DOC: Opcodes
  *
@@ -131,7 +136,7 @@ struct npuwin_desc {
 	__aligned_u64 src_stride;
 	union {
 		__aligned_u64 dst_stride;
-		__s64 deadline_ns __attribute__((aligned(8)));
+		__aligned_s64 deadline_ns;
 	};
 };
 

@@ -221,7 +221,7 @@ struct npuwin_ioc_domain_sync {
 	__u32	flags;
 	__s32	domain_fd;
 	__u32	rank;
-	__s64	deadline_ns __attribute__((aligned(8)));
+	__aligned_s64 deadline_ns;
 	__u32	generation;
 	__u32	missing_rank;
 };
@@ -326,7 +326,7 @@ struct npuwin_ioc_submit {
 	__aligned_u64 cqes;
 	__u32	cqe_count;
 	__u32	submitted;
-	__s64	deadline_ns __attribute__((aligned(8)));
+	__aligned_s64 deadline_ns;
 };
 
 /**
@@ -353,7 +353,7 @@ struct npuwin_ioc_queue_wait {
 	__aligned_u64 cqes;
 	__u32	cqe_count;
 	__u32	reserved;
-	__s64	deadline_ns __attribute__((aligned(8)));
+	__aligned_s64 deadline_ns;
 };
 
 /**
@@ -442,7 +442,7 @@ struct npuwin_ioc_signal_wait {
 	__aligned_u64 signals;
 	__u32	count;
 	__u32	index;
-	__s64	deadline_ns __attribute__((aligned(8)));
+	__aligned_s64 deadline_ns;
 	__u32	gone_rank;
 	__u32	reserved;
 };
