@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../../tools/emu/emu.h"
+#include "fuzz_emu.h"
 
 #define WINDOW		8192
 /* Bytes behind device 1's window that must stay as they were. */
@@ -72,8 +73,6 @@ static struct emu emu = {
 };
 
 static struct device devices[2];
-
-int LLVMFuzzerTestOneInput(const u8 *data, size_t size);
 
 void emu_log(const struct device *dev, const char *format, ...)
 {
