@@ -81,21 +81,32 @@ static inline int device_open(int n)
 	return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* An unsigned attribute of /sys/class/npuwin/npuwinN, or UINT64_MAX. */
-static inline uint64_t device_attr(int n, const char *name)
+/* The number that a file starts with, or UINT64_MAX. */
+static inline uint64_t file_number(const char *path)
 {
 	uint64_t value = UINT64_MAX;
-	char path[96];
+	char text[32] = "", *end;
 	FILE *file;
 
-	snprintf(path, sizeof(path), "/sys/class/npuwin/npuwin%d/%s", n, name);
 	file = fopen(path, "re");
 	if (!file)
 		return value;
-	if (fscanf(file, "%" SCNu64, &value) != 1)
-		value = UINT64_MAX;
+	if (fgets(text, sizeof(text), file)) {
+		value = strtoull(text, &end, 10);
+		if (end == text)
+			value = UINT64_MAX;
+	}
 	fclose(file);
 	return value;
+}
+
+/* An unsigned attribute of /sys/class/npuwin/npuwinN, or UINT64_MAX. */
+static inline uint64_t device_attr(int n, const char *name)
+{
+	char path[96];
+
+	snprintf(path, sizeof(path), "/sys/class/npuwin/npuwin%d/%s", n, name);
+	return file_number(path);
 }
 
 static inline int window_alloc(int fd, uint64_t length, uint32_t *id, uint64_t *map)

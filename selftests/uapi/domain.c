@@ -673,7 +673,7 @@ TEST_F(domains, map_peers)
 	uint64_t base = info.window_map, regs = info.notify_map, stride = info.notify_stride;
 	uint32_t *window[3], *notify[3], *own;
 	uint64_t map;
-	int i;
+	uint32_t i;
 
 	EXPECT_EQ(MAP_FAILED, mmap(NULL, SIZE, rw, MAP_SHARED, self->domain, base));
 	EXPECT_EQ(ENOENT, errno);

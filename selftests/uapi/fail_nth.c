@@ -36,7 +36,7 @@ static int fail_left(void)
 	if (fd < 0)
 		return -1;
 	if (read(fd, text, sizeof(text) - 1) > 0)
-		left = atoi(text);
+		left = (int)strtol(text, NULL, 10);
 	close(fd);
 	return left;
 }

@@ -208,7 +208,7 @@ TEST_F(ioctls, short_size)
 			before = any;
 			EXPECT_EQ(-EINVAL, call(fd_of(self, cmd), cmd->nr, &any))
 				TH_LOG("%s size %u", cmd->name, sizes[k]);
-			EXPECT_EQ(0, memcmp(&any, &before, sizeof(any)));
+			EXPECT_EQ(0, memcmp(any.bytes, before.bytes, sizeof(any.bytes)));
 		}
 	}
 }
@@ -246,7 +246,7 @@ TEST_F(ioctls, long_size)
 			before = any;
 			EXPECT_EQ(-E2BIG, call(fd_of(self, cmd), cmd->nr, &any))
 				TH_LOG("%s", cmd->name);
-			EXPECT_EQ(0, memcmp(&any, &before, sizeof(any)));
+			EXPECT_EQ(0, memcmp(any.bytes, before.bytes, sizeof(any.bytes)));
 		}
 		for (k = 0; k < ARRAY_LEN(bad); k++) {
 			good_call(self, cmd, &any, &expect);
@@ -275,7 +275,7 @@ TEST_F(ioctls, unknown_flags)
 				before = any;
 				EXPECT_EQ(-EINVAL, call(fd_of(self, cmd), cmd->nr, &any))
 					TH_LOG("%s flag %d", cmd->name, bit);
-				EXPECT_EQ(0, memcmp(&any, &before, sizeof(any)));
+				EXPECT_EQ(0, memcmp(any.bytes, before.bytes, sizeof(any.bytes)));
 			}
 			good_call(self, cmd, &any, &expect);
 			if (cmd->reserved) {
@@ -283,7 +283,7 @@ TEST_F(ioctls, unknown_flags)
 				before = any;
 				EXPECT_EQ(-EINVAL, call(fd_of(self, cmd), cmd->nr, &any))
 					TH_LOG("%s reserved %d", cmd->name, bit);
-				EXPECT_EQ(0, memcmp(&any, &before, sizeof(any)));
+				EXPECT_EQ(0, memcmp(any.bytes, before.bytes, sizeof(any.bytes)));
 			}
 		}
 	}

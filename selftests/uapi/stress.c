@@ -310,7 +310,7 @@ TEST_F_TIMEOUT(stress, chaos, 120)
 		fd[0] = device_open(0);
 		fd[1] = device_open(1);
 		domain = domain_create(fd[0], 3, SIZE);
-		ASSERT_GE(domain, 0);
+		ASSERT_GE(atomic_load(&domain), 0);
 		for (i = 0; i < THREADS; i++) {
 			threads[i] = (struct chaos) {
 				.fd = { fd[0], fd[1] }, .domain = &domain,
@@ -324,7 +324,7 @@ TEST_F_TIMEOUT(stress, chaos, 120)
 		close(fd[1]);
 		close(domain);
 	}
-	EXPECT_LT(1000, calls);
+	EXPECT_LT(1000, atomic_load(&calls));
 	TH_LOG("%ld calls", (long)calls);
 }
 
