@@ -158,46 +158,47 @@ static void parse(int argc, char **argv, struct emu *emu, struct options *option
 	*options = (struct options) { 0 };
 	while ((c = getopt_long(argc, argv, "", long_options, &which)) != -1) {
 		const char *name = c == '?' ? "" : long_options[which].name;
+		const char *value = optarg ? optarg : "";
 
 		switch (c) {
 		case 'n':
-			config->devices = (u32)parse_number(name, optarg, 1, EMU_MAX_DEVICES);
+			config->devices = (u32)parse_number(name, value, 1, EMU_MAX_DEVICES);
 			break;
 		case 'd':
-			options->dir = optarg;
+			options->dir = value;
 			break;
 		case 'm':
-			config->memory = parse_size(name, optarg);
+			config->memory = parse_size(name, value);
 			break;
 		case 'q':
-			config->queues = (u32)parse_number(name, optarg, 1, NPUWIN_HW_MAX_QUEUES);
+			config->queues = (u32)parse_number(name, value, 1, NPUWIN_HW_MAX_QUEUES);
 			break;
 		case 'e':
-			config->endpoints = (u32)parse_number(name, optarg, 1,
+			config->endpoints = (u32)parse_number(name, value, 1,
 							NPUWIN_HW_MAX_ENDPOINTS);
 			break;
 		case 'v':
-			config->vectors = (u32)parse_number(name, optarg, 1, NPUWIN_HW_MAX_VECTORS);
+			config->vectors = (u32)parse_number(name, value, 1, NPUWIN_HW_MAX_VECTORS);
 			break;
 		case 'D':
-			config->depth = (u32)parse_number(name, optarg, 1, NPUWIN_HW_MAX_DEPTH);
+			config->depth = (u32)parse_number(name, value, 1, NPUWIN_HW_MAX_DEPTH);
 			if (config->depth & (config->depth - 1))
 				usage("--depth: %u is not a power of two", config->depth);
 			break;
 		case 'b':
-			config->heartbeat_ms = (u32)parse_number(name, optarg, 1, 10000);
+			config->heartbeat_ms = (u32)parse_number(name, value, 1, 10000);
 			break;
 		case 's':
-			config->seed = parse_number(name, optarg, 0, UINT64_MAX);
+			config->seed = parse_number(name, value, 0, UINT64_MAX);
 			break;
 		case 'f':
-			add_rule(config, optarg);
+			add_rule(config, value);
 			break;
 		case 'S':
 			options->stats = true;
-			options->json = optarg && !strcmp(optarg, "json");
-			if (optarg && !options->json)
-				usage("--stats: '%s' is not json", optarg);
+			options->json = !strcmp(value, "json");
+			if (*value && !options->json)
+				usage("--stats: '%s' is not json", value);
 			break;
 		case 'u':
 			options->until_idle = true;
@@ -320,8 +321,8 @@ const char *__tsan_default_suppressions(void)
 
 int main(int argc, char **argv)
 {
+	static struct emu emu;
 	struct options options;
-	struct emu emu = { 0 };
 	int signal_fd;
 
 	parse(argc, argv, &emu, &options);
