@@ -434,6 +434,9 @@ int npuwin_domain_reset_group(struct npuwin_domain *const *domains, uint32_t n,
 	uint32_t i, missing = NPUWIN_NO_RANK;
 	int rc;
 
+	/* To providers a time is never negative. */
+	if (deadline_ns < 0)
+		deadline_ns = 0;
 	for (i = 0; i < n; i++) {
 		rc = stop_writing(domains[i], 0, &missing);
 		if (rc && rc != -EAGAIN)

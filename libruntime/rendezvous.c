@@ -424,6 +424,25 @@ static int connect_name(const char *name, struct npuwin_error *err)
 			   (unsigned int)uid);
 }
 
+/* The descriptor that came along, if it is one; what else came is closed. */
+static int take_descriptor(struct msghdr *message)
+{
+	struct cmsghdr *header = CMSG_FIRSTHDR(message);
+	int fds[2] = { -1, -1 };
+	size_t i, count;
+
+	if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
+	    header->cmsg_len > CMSG_LEN(sizeof(fds)))
+		return -1;
+	count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	memcpy(fds, CMSG_DATA(header), count * sizeof(int));
+	if (count == 1)
+		return fds[0];
+	for (i = 0; i < count; i++)
+		close(fds[i]);
+	return -1;
+}
+
 /* Returns the descriptor that came along, or -1 where none did. */
 static int receive(int fd, struct rv_reply *reply, ssize_t *size)
 {
@@ -438,17 +457,9 @@ static int receive(int fd, struct rv_reply *reply, ssize_t *size)
 		.msg_control = &control,
 		.msg_controllen = sizeof(control),
 	};
-	struct cmsghdr *header;
-	int domain_fd = -1;
 
 	*size = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (*size < 0)
-		return -1;
-	header = CMSG_FIRSTHDR(&message);
-	if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-	    header->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&domain_fd, CMSG_DATA(header), sizeof(int));
-	return domain_fd;
+	return *size < 0 ? -1 : take_descriptor(&message);
 }
 
 static int explain(const struct npuwin *ctx, const struct npuwin_domain_attr *attr,
@@ -561,11 +572,17 @@ int rendezvous_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr,
 		if (listener != -EADDRINUSE)
 			return listener;
 		rc = come(ctx, attr, window_size, ep, founder, err);
-		/* A domain that is already dying is left to those in it. */
-		if (rc != -EAGAIN && rc != -EPIPE)
+		/*
+		 * A domain that is already dying is left to those in it, and to its
+		 * successors once they have reset it.
+		 */
+		if (rc != -EAGAIN && rc != -EPIPE && !(replace && rc == -EBUSY))
 			return rc;
-		if (attr->deadline_ns <= npuwin_now())
+		if (attr->deadline_ns <= npuwin_now()) {
+			if (rc == -EBUSY)
+				return rc;
 			break;
+		}
 		pause_until(attr->deadline_ns);
 	}
 	if (replace)

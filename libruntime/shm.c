@@ -99,6 +99,11 @@ static int claim(struct shm_domain *sd, uint32_t rank, struct npuwin_error *err)
 	int rc;
 
 	pthread_mutex_lock(&sd->lock);
+	/*
+	 * The slot of this context may have come free by a death just now, and then who
+	 * watched it goes on waiting, for us.
+	 */
+	shm_bury(sd, SHM_ANY_SLOT);
 	rc = lock_claim(sd, rank);
 	if (rc) {
 		npuwin_fail(err, rc, (int32_t)rank, NPUWIN_NOBODY, "rank %" PRIu32 " is taken",
@@ -249,6 +254,8 @@ static int shm_map(struct endpoint *ep, struct npuwin_error *err)
 		uint8_t *window = sd->base + sd->layout.windows + rank * sd->window_size;
 		uint8_t *regs = sd->base + sd->layout.regs + rank * SHM_REGS_SIZE;
 
+		/* Peers can write the state; the own memory is there whatever it says. */
+		joined = joined || rank == ep->rank;
 		if (joined == !!ep->window[rank])
 			continue;
 		ep->window[rank] = joined ? window : NULL;

@@ -85,6 +85,7 @@ struct shm_layout {
 #define SHM_LOCK_CLAIM(rank)	(rank)
 #define SHM_LOCK_SLOT(slot)	(NPUWIN_MAX_RANKS + (slot))
 #define SHM_LOCK_RESET		(2 * NPUWIN_MAX_RANKS)
+#define SHM_ANY_SLOT		UINT32_MAX
 
 #define SHM_REGS_SIZE		(NPUWIN_NOTIFY_REGS * sizeof(int32_t))
 
@@ -223,7 +224,9 @@ void shm_wake_all(struct shm_domain *sd);
 int shm_sleep(struct shm_domain *sd, uint32_t seen, uint32_t bits, int64_t deadline_ns);
 
 /* shm_watch.c: deaths. */
-/* Mark the ranks of @slot dead that have no owner any more, and abort. Under @lock. */
+/* Mark the ranks of @slot (or SHM_ANY_SLOT) dead that have no owner any more, and abort. Under
+ * @lock.
+ */
 void shm_bury(struct shm_domain *sd, uint32_t slot);
 /* See to it that the next one in the ring is watched. */
 void shm_watch_aim(struct shm_domain *sd);

@@ -67,7 +67,8 @@ void shm_bury(struct shm_domain *sd, uint32_t slot)
 	uint32_t rank, first = NPUWIN_NO_RANK;
 
 	for (rank = 0; rank < sd->nranks; rank++) {
-		if (sd->local[rank] || shm_load(&sd->ranks[rank].slot) != slot ||
+		if (sd->local[rank] ||
+		    (slot != SHM_ANY_SLOT && shm_load(&sd->ranks[rank].slot) != slot) ||
 		    shm_load(&sd->status->rank[rank].state) != NPUWIN_RANK_JOINED)
 			continue;
 		if (bury_rank(sd, rank) && first == NPUWIN_NO_RANK)
