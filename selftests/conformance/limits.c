@@ -5,6 +5,26 @@
  */
 #include "conformance.h"
 
+/* A device takes the memory of a window at once, whatever of it is touched; shm does not. */
+static void need_memory(const struct config *cfg, uint64_t bytes)
+{
+	unsigned long long available = 0;
+	char line[256];
+	FILE *f;
+
+	if (!strcmp(cfg->provider, "shm"))
+		return;
+	f = fopen("/proc/meminfo", "r");
+	CHECK(f);
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, "MemAvailable:", 13))
+			available = KIB * strtoull(line + 13, NULL, 10);
+	fclose(f);
+	if (available < bytes + GIB)
+		skip_case("%llu MiB of memory are available, windows of %llu MiB are needed",
+			  available / MIB, (unsigned long long)(bytes / MIB));
+}
+
 /* All operands lie beyond 4 GiB of the window. */
 static void far_buffers_party(struct party *p)
 {
@@ -36,6 +56,7 @@ static void far_buffers_run(const struct config *cfg)
 		.nranks = 2, .window = 4 * GIB + MIB, .fn = far_buffers_party, .scarce = true,
 	};
 
+	need_memory(cfg, run.nranks * run.window);
 	run_ranks(cfg, &run);
 }
 
@@ -78,6 +99,7 @@ static void far_tensor_run(const struct config *cfg)
 		.nranks = 2, .window = 4 * GIB + MIB, .fn = far_tensor_party, .scarce = true,
 	};
 
+	need_memory(cfg, run.nranks * run.window);
 	run_ranks(cfg, &run);
 }
 
@@ -140,6 +162,7 @@ static void huge_blocks_run(const struct config *cfg)
 		.nranks = 2, .window = window, .fn = huge_blocks_party, .scarce = true,
 	};
 
+	need_memory(cfg, run.nranks * run.window);
 	run_ranks(cfg, &run);
 }
 
@@ -182,6 +205,7 @@ static void far_strides_run(const struct config *cfg)
 		.nranks = 2, .window = 4 * GIB + MIB, .fn = far_strides_party, .scarce = true,
 	};
 
+	need_memory(cfg, run.nranks * run.window);
 	run_ranks(cfg, &run);
 }
 
@@ -230,6 +254,7 @@ static void max_recv_run(const struct config *cfg)
 		.nranks = 1, .window = 4 * GIB + MIB, .fn = max_recv_party, .scarce = true,
 	};
 
+	need_memory(cfg, run.nranks * run.window);
 	run_ranks(cfg, &run);
 }
 
