@@ -16,7 +16,7 @@ struct plans *plans_create(struct npuwin_domain *domain)
 	if (!plans)
 		return NULL;
 	plans->jobs_room = 1;
-	plans->jobs = calloc(plans->jobs_room, sizeof(*plans->jobs));
+	plans->jobs = calloc(plans->jobs_room, sizeof(struct job *));
 	if (!plans->jobs) {
 		free(plans);
 		return NULL;
