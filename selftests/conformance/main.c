@@ -439,6 +439,8 @@ int main(int argc, char **argv)
 	unsigned int n;
 	bool list;
 
+	/* Results that are out survive what comes after them. */
+	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (!opt.list)
 		puts("TAP version 13");
 	if (!probe(provider, &opt))
