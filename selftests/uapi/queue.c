@@ -296,7 +296,7 @@ TEST_F(executors, order)
 		ASSERT_EQ(0, batch(variant, a, descs, RANK_DEPTH, &cqe, 1));
 		EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 		EXPECT_EQ((round + 1) * RANK_DEPTH - 1, cqe.seq);
-		EXPECT_EQ(42 + round, *cell_at(a, (RANK_DEPTH - 1) * 4));
+		EXPECT_EQ((int32_t)(42 + round), *cell_at(a, (RANK_DEPTH - 1) * 4));
 		*cell_at(a, 0) = 43 + round;
 	}
 }
