@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "npy.h"
 #include "outfile.h"
+
+#define FD_PATH_MAX	32	/* /proc/self/fd/N */
 
 /* The directory part of @path, "." if it has none. */
 static int split_path(const char *path, char *dir, size_t len, const char **base)
@@ -41,43 +45,101 @@ int outfile_same(const char *a, const char *b)
 	return st_a.st_dev == st_b.st_dev && st_a.st_ino == st_b.st_ino;
 }
 
-/* Return: whether it could be made; else errno says why not. */
-static bool make_temporary(struct outfile *f)
+/* A name next to @f->path that nothing has. */
+static int spare_name(const struct outfile *f, char *name, size_t len)
 {
 	char dir[PATH_MAX];
 	const char *base;
-	mode_t mask;
-	int n = -1;
+	uint64_t salt;
+	int n;
 
-	if (!split_path(f->path, dir, sizeof(dir), &base))
-		n = snprintf(f->tmp, sizeof(f->tmp), "%s/.%.200s.XXXXXX", dir, base);
-	if (n < 0 || (size_t)n >= sizeof(f->tmp)) {
-		f->tmp[0] = '\0';
-		errno = ENAMETOOLONG;
-		return false;
-	}
-	f->fd = mkostemp(f->tmp, O_CLOEXEC);
-	if (f->fd < 0) {
-		f->tmp[0] = '\0';
-		return false;
-	}
-	mask = umask(0);
-	umask(mask);
-	return !fchmod(f->fd, 0666 & ~mask);
+	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
+		return -EIO;
+	if (split_path(f->path, dir, sizeof(dir), &base))
+		return -ENAMETOOLONG;
+	n = snprintf(name, len, "%s/.%.200s.%016llx", dir, base, (unsigned long long)salt);
+	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;
 }
 
-static bool map_temporary(struct outfile *f)
+/* A file without a name, that /proc can give one. */
+static int open_unnamed(const char *path)
+{
+	char dir[PATH_MAX], proc[FD_PATH_MAX];
+	const char *base;
+	int fd;
+
+	if (split_path(path, dir, sizeof(dir), &base))
+		return -1;
+	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return -1;
+	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+	if (access(proc, F_OK)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* Those that a fault must remove. */
+static struct outfile *named;
+
+static void unlist(const struct outfile *f)
+{
+	for (struct outfile **p = &named; *p; p = &(*p)->next) {
+		if (*p == f) {
+			*p = f->next;
+			return;
+		}
+	}
+}
+
+/* An input that somebody cut short while it was read, perhaps by several threads. */
+static void on_fault(int signo)
+{
+	for (const struct outfile *f = named; f; f = f->next)
+		if (f->state == OUTFILE_NAMED)
+			unlink(f->tmp);
+	signal(signo, SIG_DFL);
+	raise(signo);
+}
+
+static int open_named(struct outfile *f)
+{
+	const struct sigaction fault = { .sa_handler = on_fault };
+
+	f->fd = open(f->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (f->fd < 0)
+		return -errno;
+	f->state = OUTFILE_NAMED;
+	f->next = named;
+	named = f;
+	sigaction(SIGBUS, &fault, NULL);
+	return 0;
+}
+
+static int make_temporary(struct outfile *f)
+{
+	int rc = spare_name(f, f->tmp, sizeof(f->tmp));
+
+	if (rc)
+		return rc;
+	f->fd = open_unnamed(f->path);
+	return f->fd < 0 ? open_named(f) : 0;
+}
+
+static int map_temporary(struct outfile *f)
 {
 	int rc = posix_fallocate(f->fd, 0, (off_t)f->map_len);
+	void *map;
 
-	if (rc) {
-		errno = rc;
-		return false;
-	}
-	f->map = mmap(NULL, f->map_len, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
-	if (f->map == MAP_FAILED)
-		f->map = NULL;
-	return f->map;
+	if (rc)
+		return -rc;
+	map = mmap(NULL, f->map_len, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	f->map = map;
+	return 0;
 }
 
 int outfile_create(struct outfile *f, const char *path, const char *descr, uint32_t ndim,
@@ -87,6 +149,7 @@ int outfile_create(struct outfile *f, const char *path, const char *descr, uint3
 	size_t head = npy_header(header, descr, ndim, shape);
 	uint64_t len = strtoul(descr + 2, NULL, 10) * (descr[1] == 'U' ? 4 : 1);
 	struct stat st;
+	int rc;
 
 	memset(f, 0, sizeof(*f));
 	f->path = path;
@@ -95,81 +158,151 @@ int outfile_create(struct outfile *f, const char *path, const char *descr, uint3
 		len *= shape[i];
 	f->map_len = head + len;
 
-	if (!stat(path, &st) && !S_ISREG(st.st_mode))
+	rc = stat(path, &st) ? -errno : 0;
+	if (!rc && !S_ISREG(st.st_mode))
 		return complain(CLI_FILE, "cannot write %s: it exists and is not a file", path);
-	if (!make_temporary(f) || !map_temporary(f)) {
-		int err = errno;
-
+	if (rc != -ENAMETOOLONG)
+		rc = make_temporary(f);
+	if (!rc)
+		rc = map_temporary(f);
+	if (rc) {
 		outfile_discard(f, 1);
-		return complain(CLI_FILE, "cannot write %s: %s", path, strerror(err));
+		return complain(CLI_FILE, "cannot write %s: %s", path, strerror(-rc));
 	}
 	memcpy(f->map, header, head);
 	f->data = f->map + head;
 	return 0;
 }
 
-static int sync_directory(const char *path)
+static int sync_directory(struct outfile *f)
 {
 	char dir[PATH_MAX];
 	const char *base;
 	int fd, rc;
 
-	if (split_path(path, dir, sizeof(dir), &base))
+	if (split_path(f->path, dir, sizeof(dir), &base))
 		return -ENAMETOOLONG;
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	/* A directory may be one to write to only. */
 	if (fd < 0)
-		return -errno;
+		return errno == EACCES ? 0 : -errno;
 	rc = fsync(fd) && errno != EINVAL ? -errno : 0;
 	close(fd);
 	return rc;
 }
 
+static int finish(struct outfile *f)
+{
+	char proc[FD_PATH_MAX];
+
+	munmap(f->map, f->map_len);
+	f->map = NULL;
+	if (fsync(f->fd))
+		return -errno;
+	if (f->state == OUTFILE_UNNAMED) {
+		snprintf(proc, sizeof(proc), "/proc/self/fd/%d", f->fd);
+		if (linkat(AT_FDCWD, proc, AT_FDCWD, f->tmp, AT_SYMLINK_FOLLOW))
+			return -errno;
+		f->state = OUTFILE_NAMED;
+	}
+	return 0;
+}
+
+/* Where the file system cannot exchange two files. */
+static int move_aside(struct outfile *f)
+{
+	char old[PATH_MAX];
+	int rc = spare_name(f, old, sizeof(old));
+	bool linked;
+
+	if (rc)
+		return rc;
+	linked = !link(f->path, old);
+	if (!linked && rename(f->path, old))
+		return -errno;
+	if (rename(f->tmp, f->path)) {
+		rc = -errno;
+		if (linked)
+			unlink(old);
+		else
+			rename(old, f->path);
+		return rc;
+	}
+	memcpy(f->tmp, old, sizeof(old));
+	f->state = OUTFILE_REPLACED;
+	return 0;
+}
+
+static int put(struct outfile *f)
+{
+	struct stat st;
+
+	if (lstat(f->path, &st)) {
+		if (errno != ENOENT || rename(f->tmp, f->path))
+			return -errno;
+		f->state = OUTFILE_ADDED;
+		return 0;
+	}
+	if (S_ISDIR(st.st_mode))
+		return -EISDIR;
+	if (renameat2(AT_FDCWD, f->tmp, AT_FDCWD, f->path, RENAME_EXCHANGE)) {
+		if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)
+			return move_aside(f);
+		return -errno;
+	}
+	f->state = OUTFILE_REPLACED;
+	return 0;
+}
+
+static void take_back(struct outfile *f)
+{
+	if (f->state == OUTFILE_ADDED) {
+		unlink(f->path);
+	} else if (f->state == OUTFILE_REPLACED && rename(f->tmp, f->path)) {
+		cli_complain("cannot restore %s: %s; what it was is in %s", f->path,
+			     strerror(errno), f->tmp);
+	} else if (f->state == OUTFILE_NAMED) {
+		unlink(f->tmp);
+	}
+	f->state = OUTFILE_UNNAMED;
+}
+
 int outfile_commit(struct outfile *files, size_t n)
 {
-	size_t done = 0;
+	int (*const steps[])(struct outfile *f) = { finish, put, sync_directory };
 	int rc = 0;
 
-	for (size_t i = 0; i < n && !rc; i++) {
-		munmap(files[i].map, files[i].map_len);
-		files[i].map = NULL;
-		if (fsync(files[i].fd))
-			rc = complain(CLI_FILE, "cannot write %s: %s", files[i].path,
-				      strerror(errno));
-	}
-	for (; done < n && !rc; done++) {
-		if (rename(files[done].tmp, files[done].path)) {
-			rc = complain(CLI_FILE, "cannot write %s: %s", files[done].path,
-				      strerror(errno));
-			break;
-		}
-		files[done].tmp[0] = '\0';
-	}
-	for (size_t i = 0; i < n && !rc; i++) {
-		int err = sync_directory(files[i].path);
+	for (size_t step = 0; step < ARRAY_SIZE(steps) && !rc; step++) {
+		for (size_t i = 0; i < n && !rc; i++) {
+			int err = steps[step](&files[i]);
 
-		if (err)
-			rc = complain(CLI_FILE, "cannot write %s: %s", files[i].path,
-				      strerror(-err));
+			if (err)
+				rc = complain(CLI_FILE, "cannot write %s: %s", files[i].path,
+					      strerror(-err));
+		}
 	}
-	for (size_t i = 0; i < done && rc; i++)
-		unlink(files[i].path);
+	for (size_t i = 0; i < n && !rc; i++) {
+		if (files[i].state == OUTFILE_REPLACED)
+			unlink(files[i].tmp);
+		files[i].state = OUTFILE_UNNAMED;
+	}
 	outfile_discard(files, n);
 	return rc;
 }
 
 void outfile_discard(struct outfile *files, size_t n)
 {
-	for (size_t i = 0; i < n; i++) {
-		struct outfile *f = &files[i];
+	while (n--) {
+		struct outfile *f = &files[n];
 
 		if (!f->path)
 			continue;
+		take_back(f);
+		unlist(f);
 		if (f->map)
 			munmap(f->map, f->map_len);
 		if (f->fd >= 0)
 			close(f->fd);
-		if (f->tmp[0])
-			unlink(f->tmp);
 		memset(f, 0, sizeof(*f));
 	}
 }

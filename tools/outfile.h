@@ -10,10 +10,26 @@
 #include <stdint.h>
 
 /**
+ * enum outfile_state - Where an array is.
+ * @OUTFILE_UNNAMED: nowhere that a name leads to; gone with the process
+ * @OUTFILE_NAMED: at struct outfile.tmp
+ * @OUTFILE_ADDED: at its path, where nothing was
+ * @OUTFILE_REPLACED: at its path; what was there is at struct outfile.tmp
+ */
+enum outfile_state {
+	OUTFILE_UNNAMED,
+	OUTFILE_NAMED,
+	OUTFILE_ADDED,
+	OUTFILE_REPLACED,
+};
+
+/**
  * struct outfile - An array that is being made.
  * @path: where it goes
- * @tmp: where it is until then, in the same directory; empty when there is none
- * @fd: of @tmp
+ * @tmp: another name in the same directory, see @state
+ * @state: where it is
+ * @next: another that is at its @tmp while ranks run
+ * @fd: of the file
  * @map: all of the file, shared with child processes
  * @map_len: bytes of it
  * @data: the array in @map; reads as zero at first
@@ -21,6 +37,8 @@
 struct outfile {
 	const char *path;
 	char tmp[PATH_MAX];
+	enum outfile_state state;
+	struct outfile *next;
 	int fd;
 	uint8_t *map;
 	size_t map_len;
@@ -45,7 +63,7 @@ int outfile_create(struct outfile *f, const char *path, const char *descr, uint3
  * @files: array of them
  * @n: how many
  *
- * Return: 0, or CLI_FILE after a complaint; then none is there.
+ * Return: 0, or CLI_FILE after a complaint; then what was there before still is.
  */
 int outfile_commit(struct outfile *files, size_t n);
 

@@ -25,14 +25,27 @@
 /* How long ranks may take to tell why they failed, once one did. */
 #define GRACE_NS	2000000000ULL
 
+/* Those that a terminal sends are for who watches; the others may be for a rank. */
+static const int terminal_signals[] = { SIGINT, SIGHUP, SIGQUIT };
+static const int other_signals[] = { SIGTERM, SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU };
+
+/* What is ignored from the start, as nohup does, stays so: blocked, it would be seen. */
+static void add_signals(sigset_t *set, const int *signals, size_t n)
+{
+	struct sigaction sa;
+
+	for (size_t i = 0; i < n; i++)
+		if (!sigaction(signals[i], NULL, &sa) && sa.sa_handler != SIG_IGN)
+			sigaddset(set, signals[i]);
+}
+
 static sigset_t watched_signals(void)
 {
 	sigset_t set;
 
 	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
+	add_signals(&set, terminal_signals, ARRAY_SIZE(terminal_signals));
+	add_signals(&set, other_signals, ARRAY_SIZE(other_signals));
 	sigaddset(&set, SIGCHLD);
 	return set;
 }
@@ -41,6 +54,9 @@ void ranks_block_signals(void)
 {
 	sigset_t set = watched_signals();
 
+	/* What cannot be written is told, and files are put away. */
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	signal(SIGCHLD, SIG_DFL);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 }
@@ -210,9 +226,8 @@ static void child(struct run *run, uint32_t id)
 	snprintf(title, sizeof(title), "npuwin-rank%u", id);
 	prctl(PR_SET_NAME, title);
 
-	/* A terminal's SIGINT and SIGHUP are for who watches; SIGTERM may be for a rank. */
 	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
+	add_signals(&set, other_signals, ARRAY_SIZE(other_signals));
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
 	_exit(process_main(run, id) ? CLI_FAILED : CLI_OK);

@@ -19,13 +19,19 @@ WITHIN = 60
 tests = Tests()
 
 
+def attentive():
+    """Also where these tests run in the background of a shell, which ignores SIGINT."""
+    for signo in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(signo, signal.SIG_DFL)
+
+
 def start(directory, *options, provider="shm"):
     np.save(directory / "in.npy", np.zeros((RANKS, RANKS * 8, 64), np.float32))
     np.save(directory / "counts.npy", np.full((RANKS, RANKS), 8, np.int32))
     return subprocess.Popen(
         [NPUWIN, "a2av", "--ranks", str(RANKS), "--input", "in.npy", "--counts", "counts.npy",
          "--output", "out.npy", "--recv-counts", "recv.npy", "--iterations", "10000000",
-         "--provider", provider, *options], cwd=directory, text=True,
+         "--provider", provider, *options], cwd=directory, text=True, preexec_fn=attentive,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
