@@ -19,6 +19,8 @@
 #define NPUWIN_STEP_BYTES	SZ_256K
 /* Descriptors that are executed in one read-side section of npuwin_srcu. */
 #define NPUWIN_SLICE_DESCS	32
+/* How late a deadline may be noticed, so that timers can be served together. */
+#define NPUWIN_TIMER_SLACK_NS	(50 * NSEC_PER_USEC)
 /* Slices after which a worker goes to the end of the line. */
 #define NPUWIN_WORKER_SLICES	64
 
@@ -209,13 +211,17 @@ static bool npuwin_park(struct npuwin_queue *queue)
 	if (npuwin_compare(npuwin_cell_read(park->cell), park->cmp, park->value) ||
 	    npuwin_run_verdict(queue, park->writer, &rank))
 		return false;
-	if (desc->deadline_ns != NPUWIN_NO_DEADLINE)
-		hrtimer_start_range_ns(&queue->timer, desc->deadline_ns, 50 * NSEC_PER_USEC,
-				       HRTIMER_MODE_ABS);
 
 	spin_lock(&queue->lock);
 	if (!queue->resume && !queue->cancel) {
 		queue->state = NPUWIN_QUEUE_PARKED;
+		/*
+		 * Under the lock: not before it can be claimed, or the worker would find
+		 * nothing to do, and not after somebody else has, who is to stop the timer.
+		 */
+		if (desc->deadline_ns != NPUWIN_NO_DEADLINE)
+			hrtimer_start_range_ns(&queue->timer, desc->deadline_ns,
+					       NPUWIN_TIMER_SLACK_NS, HRTIMER_MODE_ABS);
 		parked = true;
 	}
 	spin_unlock(&queue->lock);
@@ -246,29 +252,39 @@ static enum npuwin_exec npuwin_run_step(struct npuwin_queue *queue)
 	return NPUWIN_EXEC_DONE;
 }
 
-/* A TWAIT is blocked: whether it is over all the same. Inside npuwin_srcu. */
+/*
+ * A TWAIT is blocked: whether it is over all the same, or complete after all. Inside
+ * npuwin_srcu.
+ */
 static bool npuwin_run_give_up(struct npuwin_queue *queue)
 {
 	const struct npuwin_desc *desc = npuwin_queue_desc(queue);
-	u32 writer = desc->flags & NPUWIN_TWAIT_F_BY_RANK ? queue->cqe.cell : NPUWIN_NO_RANK;
-	enum npuwin_exec exec;
-	u32 status, rank;
+	bool by_rank = desc->flags & NPUWIN_TWAIT_F_BY_RANK;
 
-	status = npuwin_run_verdict(queue, writer, &rank);
-	if (!status && desc->deadline_ns != NPUWIN_NO_DEADLINE &&
-	    ktime_get() >= desc->deadline_ns) {
-		status = NPUWIN_ST_TIMEOUT;
-		rank = writer;
+	for (;;) {
+		u32 cell = queue->cqe.cell;
+		u32 writer = by_rank ? cell : NPUWIN_NO_RANK;
+		enum npuwin_exec exec;
+		u32 status, rank;
+
+		status = npuwin_run_verdict(queue, writer, &rank);
+		if (!status && desc->deadline_ns != NPUWIN_NO_DEADLINE &&
+		    ktime_get() >= desc->deadline_ns) {
+			status = NPUWIN_ST_TIMEOUT;
+			rank = writer;
+		}
+		if (!status)
+			return false;
+		/* It may have come just before that, and then the next cell has its turn. */
+		exec = queue->file->ndev->ops->step(queue, NPUWIN_STEP_BYTES);
+		if (exec == NPUWIN_EXEC_DONE)
+			return true;
+		if (queue->cqe.cell == cell) {
+			queue->cqe.status = status;
+			queue->cqe.rank = rank;
+			return true;
+		}
 	}
-	if (!status)
-		return false;
-	/* It may have come just before that. */
-	exec = queue->file->ndev->ops->step(queue, NPUWIN_STEP_BYTES);
-	if (exec == NPUWIN_EXEC_BLOCKED) {
-		queue->cqe.status = status;
-		queue->cqe.rank = rank;
-	}
-	return true;
 }
 
 static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
