@@ -415,6 +415,24 @@ TEST_F(executors, deadline)
 	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 }
 
+/* Deadlines that pass at every distance from going to sleep. None of them is missed. */
+TEST_F_TIMEOUT(executors, deadline_races, 60)
+{
+	struct rank *a = &self->team.rank[0];
+	unsigned int seed = 1;
+	int i;
+
+	for (i = 0; i < 1000; i++) {
+		struct npuwin_desc desc = twait(0, NPUWIN_CMP_EQ, 1,
+						now_ns() + rand_r(&seed) % 200000);
+		struct npuwin_cqe cqe;
+
+		ASSERT_EQ(0, batch(variant, a, &desc, 1, &cqe, 1)) TH_LOG("round %d", i);
+		ASSERT_EQ(NPUWIN_ST_TIMEOUT, cqe.status);
+		ASSERT_EQ(0, queue_reset(a->fd, a->queue));
+	}
+}
+
 /* Credits by rank, consumed; a rank that left is named. */
 TEST_F(executors, by_rank)
 {
@@ -679,6 +697,79 @@ TEST_F(queues, call_deadline)
 	n = 1;
 	ASSERT_EQ(0, submit_wait(self->b->fd, self->b->queue, &desc, 1, &cqe, &n, 0));
 	EXPECT_EQ(1, n);
+}
+
+/* A batch that takes a while: 256 MiB, unless it is executed on something fast. */
+enum { LONG_BATCH = 64 };
+
+static void long_batch(struct npuwin_desc *descs)
+{
+	int i;
+
+	for (i = 0; i < LONG_BATCH; i++) {
+		descs[i] = put(1, 0, 0, SIZE);
+		descs[i].flags = 0;
+	}
+	descs[i - 1].flags = NPUWIN_DESC_F_CQE;
+}
+
+struct submitter {
+	pthread_t thread;
+	struct rank *rank;
+	int ret;
+	uint32_t n;
+	struct npuwin_cqe cqe;
+};
+
+static void *submit_thread(void *arg)
+{
+	struct submitter *submitter = arg;
+	struct npuwin_desc descs[LONG_BATCH];
+
+	long_batch(descs);
+	submitter->n = 1;
+	submitter->ret = submit_wait(submitter->rank->fd, submitter->rank->queue, descs,
+				     LONG_BATCH, &submitter->cqe, &submitter->n,
+				     in_ms(60000));
+	return NULL;
+}
+
+/* What is left when who executed has what it came for goes on by itself. */
+TEST_F_TIMEOUT(queues, hand_over, 60)
+{
+	struct pollfd pollfd = { .fd = self->a->fd, .events = POLLIN };
+	struct submitter submitter = { .rank = self->a };
+	struct npuwin_desc descs[LONG_BATCH], tail = notify(1, 0, 1);
+	int32_t *cell = cell_at(self->b, 4), i;
+	struct npuwin_cqe cqe;
+	uint32_t n = 1;
+
+	/* Somebody else's batch, behind the one that is executed by its submitter. */
+	*cell_at(self->a, 4) = 5;
+	pthread_create(&submitter.thread, NULL, submit_thread, &submitter);
+	while (__atomic_load_n(cell, __ATOMIC_ACQUIRE) != 5)
+		sched_yield();
+	tail.dst_off = 8;
+	tail.flags = 0;
+	cell = cell_at(self->b, 8);
+	ASSERT_EQ(0, post(self->a, tail));
+	pthread_join(submitter.thread, NULL);
+	EXPECT_EQ(0, submitter.ret);
+	EXPECT_EQ(1, submitter.n);
+	for (i = 0; i < 1000 && __atomic_load_n(cell, __ATOMIC_ACQUIRE) != 1; i++)
+		sleep_ms(10);
+	EXPECT_EQ(1, *cell);
+
+	/* The rest of the batch when the call has no time left. */
+	long_batch(descs);
+	ASSERT_EQ(0, submit_wait(self->a->fd, self->a->queue, descs, LONG_BATCH, &cqe, &n,
+				 now_ns() + 100000));
+	if (!n) {
+		n = 1;
+		EXPECT_EQ(1, poll(&pollfd, 1, 30000));
+		EXPECT_EQ(0, queue_wait(self->a->fd, self->a->queue, &cqe, 1, &n, 0));
+	}
+	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 }
 
 static void on_alarm(int sig)
