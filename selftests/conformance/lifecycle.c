@@ -109,15 +109,22 @@ static void asleep_run(const struct config *cfg)
 	run_ranks(cfg, &run);
 }
 
+/* The thread sanitizer maps memory of its own all the time: then only windows count. */
+#ifdef __SANITIZE_THREAD__
+#define COUNTED_MAPS	"memfd:npuwin"
+#else
+#define COUNTED_MAPS	""
+#endif
+
 static unsigned int count_maps(void)
 {
 	FILE *f = fopen("/proc/self/maps", "r");
 	unsigned int n = 0;
-	int c;
+	char line[512];
 
 	CHECK(f);
-	while ((c = getc(f)) != EOF)
-		n += c == '\n';
+	while (fgets(line, sizeof(line), f))
+		n += strchr(line, '\n') && strstr(line, COUNTED_MAPS);
 	fclose(f);
 	return n;
 }
