@@ -179,7 +179,7 @@ static void order_run(const struct config *cfg)
 /* One rank has allocated the same buffers in another order. */
 static void allocation_party(struct party *p)
 {
-	struct npuwin_buffer *extra[MAX_RANKS], *other[MAX_RANKS];
+	struct npuwin_buffer *extra[MAX_RANKS] = { NULL }, *other[MAX_RANKS] = { NULL };
 	struct npuwin_error err = fresh_error();
 	struct set sets[MAX_RANKS];
 	uint64_t size[2] = { 1000, 3000 };

@@ -144,6 +144,7 @@ static void dtype_run(const struct config *cfg)
 
 	CHECK_EQ(ARRAY_SIZE(dtypes), 12);
 	CHECK_EQ(npuwin_dtype_size(layout.dtype), dtypes[layout.dtype].size);
+	CHECK(dtypes[layout.dtype].name);
 	CHECK(!strcmp(npuwin_dtype_name(layout.dtype), dtypes[layout.dtype].name));
 	CHECK_EQ(npuwin_dtype_size(0), 0);
 	CHECK_EQ(npuwin_dtype_size(12), 0);

@@ -32,7 +32,7 @@ static void far_buffers_party(struct party *p)
 		.dtype = NPUWIN_INT16, .max_recv = 4, .ndim_size = 1, .size = { 333 },
 	};
 	struct npuwin_error err = fresh_error();
-	struct npuwin_buffer *pad[2];
+	struct npuwin_buffer *pad[2] = { NULL };
 	struct set sets[2];
 	uint64_t seed;
 	uint32_t i;
@@ -67,7 +67,7 @@ static void far_tensor_party(struct party *p)
 		.dtype = NPUWIN_INT16, .max_recv = 4, .ndim_size = 1, .size = { 333 },
 	};
 	struct npuwin_error err = fresh_error();
-	struct npuwin_buffer *big[2];
+	struct npuwin_buffer *big[2] = { NULL };
 	struct set sets[2], moved[2];
 	uint32_t i;
 

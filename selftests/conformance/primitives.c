@@ -227,7 +227,7 @@ static void refused_party(struct party *p)
 	struct rank *r = &p->ranks[0];
 	struct npuwin_error err = fresh_error();
 	uint32_t rail = p->cfg->rail;
-	struct cells cells;
+	struct cells cells = { 0 };
 	int32_t seen = 5;
 
 	cells_alloc(p, 64, &cells);

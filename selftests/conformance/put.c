@@ -214,7 +214,7 @@ static const struct refusal refusals[] = {
 static void refused_party(struct party *p)
 {
 	struct npuwin_error err = fresh_error();
-	struct pair pairs[NRANKS], *mine = &pairs[0];
+	struct pair pairs[NRANKS] = { 0 }, *mine = &pairs[0];
 	const struct rank *r = &p->ranks[0];
 	const struct npuwin_put good = {
 		.src = NULL, .src_stride = 16, .dst_stride = 16, .rows = 4, .row_bytes = 16,

@@ -67,7 +67,7 @@ static void verify_all(struct party *p, struct set *sets, uint64_t seed)
 
 static void test_party(struct party *p)
 {
-	struct npuwin_request *requests[NRANKS];
+	struct npuwin_request *requests[NRANKS] = { NULL };
 	struct npuwin_a2av_result results[NRANKS];
 	struct set sets[NRANKS];
 	uint64_t seed;
@@ -116,7 +116,7 @@ static void wait_party(struct party *p)
 static void early_party(struct party *p)
 {
 	struct npuwin_error err = fresh_error();
-	struct npuwin_request *requests[NRANKS];
+	struct npuwin_request *requests[NRANKS] = { NULL };
 	struct set sets[NRANKS];
 	struct pollfd pfd = { .events = POLLIN };
 	uint32_t i;

@@ -109,7 +109,7 @@ static void violation_party(struct party *p)
 	const struct violation *v = p->arg;
 	struct rank others[VIOLATION_RANKS];
 	struct scene scenes[VIOLATION_RANKS];
-	struct snapshot shots[VIOLATION_RANKS];
+	struct snapshot shots[VIOLATION_RANKS] = { 0 };
 	struct set sets[VIOLATION_RANKS];
 	struct npuwin_a2av bad = { 0 };
 	struct party q = *p;

@@ -68,7 +68,7 @@ static void test_all_of_it(void **state)
 	assert_error(l, npuwin_buffer_alloc(l->domain[0], UINT64_MAX, 0, &none, &l->err),
 		     -ENOSPC, "no room for 18446744073709551615 bytes");
 	npuwin_buffer_free(b);
-	a = alloc(l, 0, WINDOW, 0);
+	alloc(l, 0, WINDOW, 0);
 	local_close(l);
 }
 
