@@ -344,6 +344,7 @@ struct npuwin_tensor *tensor_of(struct npuwin_a2av *op, enum operand which);
 void *set_ptr(const struct set *set, enum operand which);
 void set_alloc(const struct party *p, const struct rank *r, const struct layout *layout,
 	       struct set *set);
+/* The last first, so that who allocates again may get the same handles. */
 void set_free(struct set *set);
 /* The row that @src sends to @dst as number @row of call @seed. */
 void row_fill(uint8_t *to, uint64_t bytes, uint64_t seed, uint32_t src, uint32_t dst,

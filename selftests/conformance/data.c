@@ -124,7 +124,7 @@ void set_free(struct set *set)
 {
 	uint32_t i;
 
-	for (i = 0; i < NOPERANDS; i++)
+	for (i = NOPERANDS; i--;)
 		npuwin_buffer_free(set->buffer[i]);
 	memset(set, 0, sizeof(*set));
 }
@@ -257,7 +257,7 @@ void party_free(struct party *p, struct set *sets)
 {
 	uint32_t i;
 
-	for (i = 0; i < p->n; i++)
+	for (i = p->n; i--;)
 		set_free(&sets[i]);
 }
 
