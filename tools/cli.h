@@ -111,6 +111,9 @@ const char *human_seconds(char *buf, size_t len, double seconds);
 
 /**
  * provider_text() - The provider and why it was taken: "shm, because ...".
+ * @buf: where it is written to
+ * @len: size of @buf
+ * @name: as of npuwin_provider_name()
  * @reason: as of npuwin_provider_reason()
  *
  * Return: @buf.
