@@ -93,7 +93,7 @@ static int join_rank(struct dev_rank *own, struct npuwin_error *err)
 		return npuwin_fail(err, rc, rank, NPUWIN_NOBODY,
 				   "rank %" PRId32 " cannot join: the domain is complete", rank);
 	default:
-		return npuwin_fail(err, rc, rank, NPUWIN_NOBODY,
+		return npuwin_fail(err, -EPIPE, rank, NPUWIN_NOBODY,
 				   "rank %" PRId32 " cannot join: the domain is aborted", rank);
 	}
 }

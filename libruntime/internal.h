@@ -36,7 +36,8 @@ struct endpoint;
  * @domain_create: an empty domain of @nranks windows of @window_size bytes (all of it, the
  *	runtime's own part included); returns a close-on-exec descriptor
  * @join: bring a window of device @device as @rank. Checks @nranks and @window_size against
- *	the domain. Duplicates @fd. Does not wait
+ *	the domain. Duplicates @fd. Does not wait. -EPIPE where the domain is aborted, so that
+ *	it can be tried again; -EBUSY where the rank is taken or the domain complete
  * @commit: as NPUWIN_IOC_DOMAIN_COMMIT: -EAGAIN for deadline 0, -ETIMEDOUT, -ECANCELED,
  *	-EPIPE; @missing is a rank or NPUWIN_NO_RANK
  * @reset: as NPUWIN_IOC_DOMAIN_RESET

@@ -170,7 +170,8 @@ struct npuwin_domain_attr {
  * Return: 0; -EINVAL (a value, or one that differs from what the domain has: the sentence
  * names both); -EBUSY (the rank is taken, or the domain is past forming and takes successors
  * only); -EACCES (another user holds the name); -ENOENT (no such device); -ETIMEDOUT (names a
- * rank that did not come); -EPIPE (a rank died meanwhile); -EOVERFLOW (@window_size), -ENOSPC,
+ * rank that did not come); -EPIPE (a rank died meanwhile, or the domain was aborted);
+ * -EOVERFLOW (@window_size), -ENOSPC,
  * -ENOMEM, -ENODEV.
  */
 NPUWIN_API int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr,

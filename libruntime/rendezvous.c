@@ -572,17 +572,11 @@ int rendezvous_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr,
 		if (listener != -EADDRINUSE)
 			return listener;
 		rc = come(ctx, attr, window_size, ep, founder, err);
-		/*
-		 * A domain that is already dying is left to those in it, and to its
-		 * successors once they have reset it.
-		 */
-		if (rc != -EAGAIN && rc != -EPIPE && !(replace && rc == -EBUSY))
+		/* A domain that is already dying is left to those in it. */
+		if (rc != -EAGAIN && rc != -EPIPE)
 			return rc;
-		if (attr->deadline_ns <= npuwin_now()) {
-			if (rc == -EBUSY)
-				return rc;
+		if (attr->deadline_ns <= npuwin_now())
 			break;
-		}
 		pause_until(attr->deadline_ns);
 	}
 	if (replace)

@@ -112,10 +112,14 @@ static int claim(struct shm_domain *sd, uint32_t rank, struct npuwin_error *err)
 	}
 	now = shm_state(sd);
 	state = shm_load(&status->state);
-	if (now.state != NPUWIN_DOMAIN_FORMING) {
+	if (now.state == NPUWIN_DOMAIN_READY) {
 		rc = npuwin_fail(err, -EBUSY, (int32_t)rank, NPUWIN_NOBODY,
-				 "rank %" PRIu32 " cannot join: the domain is %s", rank,
-				 now.state == NPUWIN_DOMAIN_READY ? "complete" : "aborted");
+				 "rank %" PRIu32 " cannot join: the domain is complete", rank);
+		goto drop_claim;
+	}
+	if (now.state != NPUWIN_DOMAIN_FORMING) {
+		rc = npuwin_fail(err, -EPIPE, (int32_t)rank, NPUWIN_NOBODY,
+				 "rank %" PRIu32 " cannot join: the domain is aborted", rank);
 		goto drop_claim;
 	}
 	if (state == NPUWIN_RANK_JOINED) {
