@@ -210,6 +210,9 @@ static void peer_begin(struct device *dev)
 	reset(dev);
 	bind_window(dev, 0, 1, 2);
 	make_queue(dev, 0, 0, 16);
+	/* What is right is taken, or all of this looks at nothing. */
+	if (!endpoint_find(dev, 0) || !queue_find(dev, 0))
+		abort();
 	memset(dev->base + windows->offset + WINDOW, 0x5a, GUARD);
 }
 
