@@ -241,6 +241,8 @@ static void reset_party(struct party *p)
 	CHECK_OK(npuwin_domain_reset(r->domain, npuwin_deadline_ms(0), &err), &err);
 	party_sync(p);
 	party_exchange(p, sets, 1, count_random);
+	/* As if a call had ended between its credits. */
+	*(int32_t *)set_ptr(&sets[0], SIGNAL) = 5;
 	if (r->rank == 3)
 		npuwin_domain_abort(r->domain, EIO);
 	party_sync(p);
