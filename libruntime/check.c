@@ -30,8 +30,11 @@ int check_rail(const struct npuwin_domain *domain, const char *what, uint32_t ra
 	if (rail != NPUWIN_RAIL_DIRECT)
 		return npuwin_fail(err, -EINVAL, ep->rank, NPUWIN_NOBODY,
 				   "%s: rail is %u, want 0 (host) or 1 (direct)", what, rail);
+	/* One that left before it could be mapped is not missing: the engine says it is gone. */
 	for (rank = 0; rank < ep->nranks; rank++)
-		if (!ep->window[rank])
+		if (!ep->window[rank] &&
+		    __atomic_load_n(&ep->status->rank[rank].state, __ATOMIC_RELAXED) ==
+		    NPUWIN_RANK_JOINED)
 			return npuwin_fail(err, -EOPNOTSUPP, ep->rank, rank,
 					   "%s: rail direct: the window of rank %u cannot be mapped here",
 					   what, rank);
