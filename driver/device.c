@@ -181,14 +181,14 @@ int npuwin_ioctl_query(struct npuwin_ucmd *ucmd)
 		return -EINVAL;
 	*cmd = (struct npuwin_ioc_query) {
 		.size = cmd->size,
-		.caps = ndev->ops->caps,
+		.caps = ndev->caps,
 		.memory_total = ndev->memory_total,
 		.memory_used = atomic64_read(&ndev->memory_used),
-		.window_align = ndev->ops->window_align,
+		.window_align = ndev->window_align,
 		.device = ndev->id,
 		.numa_node = ndev->numa_node,
-		.max_ranks = NPUWIN_MAX_RANKS,
-		.max_queue_depth = NPUWIN_MAX_QUEUE_DEPTH,
+		.max_ranks = ndev->max_ranks,
+		.max_queue_depth = ndev->max_depth,
 		.notify_regs = NPUWIN_NOTIFY_REGS,
 	};
 	strscpy((char *)cmd->backend, ndev->ops->name, sizeof(cmd->backend));
@@ -199,23 +199,24 @@ static void npuwin_device_release(struct device *dev)
 {
 	struct npuwin_device *ndev = to_npuwin_device(dev);
 
+	if (ndev->ops->release)
+		ndev->ops->release(ndev);
 	npuwin_id_free(ndev->id);
 	kfree(ndev);
 }
 
 /**
- * npuwin_device_register() - Make /dev/npuwinN.
+ * npuwin_device_alloc() - Prepare /dev/npuwinN.
  * @parent: the function that it is
- * @label: what the backend calls it; must live as long as @parent
  * @ops: the backend
- * @memory: capacity for windows in bytes
- * @numa_node: where that is, or NUMA_NO_NODE
  *
- * Return: the device, for npuwin_device_unregister(), or an ERR_PTR().
+ * The caller sets what is the backend's to say (priv, label, firmware, caps, memory_total,
+ * and what else is not as usual), and then calls npuwin_device_register(), or put_device().
+ *
+ * Return: the device or an ERR_PTR().
  */
-struct npuwin_device *npuwin_device_register(struct device *parent, const char *label,
-					     const struct npuwin_backend_ops *ops,
-					     u64 memory, int numa_node)
+struct npuwin_device *npuwin_device_alloc(struct device *parent,
+					  const struct npuwin_backend_ops *ops)
 {
 	struct npuwin_device *ndev;
 	int ret;
@@ -230,9 +231,10 @@ struct npuwin_device *npuwin_device_register(struct device *parent, const char *
 		return ERR_PTR(ret);
 	}
 	ndev->ops = ops;
-	ndev->label = label;
-	ndev->numa_node = numa_node;
-	ndev->memory_total = memory;
+	ndev->window_align = PAGE_SIZE;
+	ndev->max_depth = NPUWIN_MAX_QUEUE_DEPTH;
+	ndev->max_ranks = NPUWIN_MAX_RANKS;
+	ndev->numa_node = NUMA_NO_NODE;
 	init_rwsem(&ndev->alive);
 	mutex_init(&ndev->lock);
 	INIT_LIST_HEAD(&ndev->files);
@@ -245,18 +247,51 @@ struct npuwin_device *npuwin_device_register(struct device *parent, const char *
 	ndev->dev.devt = npuwin_devt(ndev->id);
 	ndev->dev.release = npuwin_device_release;
 	ret = dev_set_name(&ndev->dev, "npuwin%d", ndev->id);
-	if (ret)
-		goto err_put;
+	if (ret) {
+		put_device(&ndev->dev);
+		return ERR_PTR(ret);
+	}
+	return ndev;
+}
+
+/**
+ * npuwin_device_register() - Make /dev/npuwinN.
+ * @ndev: the device; its label must live until it is unregistered
+ *
+ * Return: 0, then npuwin_device_unregister() is to be called once; or a negative errno, then
+ * the reference is gone.
+ */
+int npuwin_device_register(struct npuwin_device *ndev)
+{
+	int ret;
+
 	cdev_init(&ndev->cdev, &npuwin_device_fops);
 	ndev->cdev.owner = THIS_MODULE;
 	ret = cdev_device_add(&ndev->cdev, &ndev->dev);
 	if (ret)
-		goto err_put;
-	return ndev;
+		put_device(&ndev->dev);
+	return ret;
+}
 
-err_put:
-	put_device(&ndev->dev);
-	return ERR_PTR(ret);
+/**
+ * npuwin_device_fail() - What a device was doing is lost, and it begins anew.
+ * @ndev: the device
+ *
+ * Its ranks die. Files and windows stay, and can be used in new ranks once the backend takes
+ * any. By the backend, while its device executes nothing.
+ */
+void npuwin_device_fail(struct npuwin_device *ndev)
+{
+	struct npuwin_file *file;
+
+	mutex_lock(&ndev->lock);
+	list_for_each_entry(file, &ndev->files, link) {
+		mutex_lock(&file->lock);
+		npuwin_file_kill_members(file, true);
+		mutex_unlock(&file->lock);
+		wake_up_all(&file->poll_wq);
+	}
+	mutex_unlock(&ndev->lock);
 }
 
 /**
@@ -268,7 +303,6 @@ err_put:
  */
 void npuwin_device_unregister(struct npuwin_device *ndev)
 {
-	struct npuwin_file *file;
 	struct npuwin_mem *mem;
 
 	cdev_device_del(&ndev->cdev, &ndev->dev);
@@ -277,14 +311,7 @@ void npuwin_device_unregister(struct npuwin_device *ndev)
 	WRITE_ONCE(ndev->gone, true);
 	up_write(&ndev->alive);
 
-	mutex_lock(&ndev->lock);
-	list_for_each_entry(file, &ndev->files, link) {
-		mutex_lock(&file->lock);
-		npuwin_file_kill_members(file, true);
-		mutex_unlock(&file->lock);
-		wake_up_all(&file->poll_wq);
-	}
-	mutex_unlock(&ndev->lock);
+	npuwin_device_fail(ndev);
 
 	/* Who has not seen that the device is gone has left the fault handler after this. */
 	synchronize_srcu_expedited(&npuwin_srcu);

@@ -125,7 +125,8 @@ static u64 npuwin_status_length(u32 nranks)
 	return PAGE_ALIGN(struct_size((struct npuwin_domain_status *)NULL, rank, nranks));
 }
 
-static struct npuwin_domain *npuwin_domain_new(u32 nranks, u64 window_size)
+static struct npuwin_domain *npuwin_domain_new(const struct npuwin_backend_ops *ops, u32 nranks,
+					       u64 window_size)
 {
 	struct npuwin_domain *domain;
 	u32 rank;
@@ -141,6 +142,7 @@ static struct npuwin_domain *npuwin_domain_new(u32 nranks, u64 window_size)
 		return ERR_PTR(ret);
 	}
 	kref_init(&domain->ref);
+	domain->ops = ops;
 	mutex_init(&domain->lock);
 	init_waitqueue_head(&domain->wq);
 	domain->nranks = nranks;
@@ -168,21 +170,21 @@ static struct npuwin_domain *npuwin_domain_new(u32 nranks, u64 window_size)
 int npuwin_ioctl_domain_create(struct npuwin_ucmd *ucmd)
 {
 	struct npuwin_ioc_domain_create *cmd = ucmd->cmd;
-	u64 unit = ucmd->file->ndev->ops->window_align;
+	struct npuwin_device *ndev = ucmd->file->ndev;
 	struct npuwin_domain *domain;
 	struct file *filp;
 	u64 length;
 	int fd, ret;
 
-	if (cmd->flags || !cmd->nranks || cmd->nranks > NPUWIN_MAX_RANKS ||
-	    !cmd->window_size || cmd->window_size % unit)
+	if (cmd->flags || !cmd->nranks || cmd->nranks > ndev->max_ranks ||
+	    !cmd->window_size || cmd->window_size % ndev->window_align)
 		return -EINVAL;
 	/* Every place of every window needs an offset. */
 	if (check_mul_overflow(cmd->window_size, (u64)cmd->nranks, &length) ||
 	    length > LONG_MAX - NPUWIN_MAP_WINDOW)
 		return -EOVERFLOW;
 
-	domain = npuwin_domain_new(cmd->nranks, cmd->window_size);
+	domain = npuwin_domain_new(ndev->ops, cmd->nranks, cmd->window_size);
 	if (IS_ERR(domain))
 		return PTR_ERR(domain);
 	fd = get_unused_fd_flags(O_CLOEXEC);

@@ -16,6 +16,7 @@ union npuwin_ioc_any {
 	struct npuwin_ioc_domain_join domain_join;
 	struct npuwin_ioc_domain_sync domain_sync;
 	struct npuwin_ioc_domain_leave domain_leave;
+	struct npuwin_ioc_domain_peer domain_peer;
 	struct npuwin_ioc_queue_create queue_create;
 	struct npuwin_ioc_queue_reset queue_reset;
 	struct npuwin_ioc_submit submit;
@@ -72,6 +73,10 @@ static const struct npuwin_ioc_entry npuwin_device_iocs[] = {
 		   npuwin_ioctl_submit),
 	NPUWIN_IOC(NPUWIN_IOC_QUEUE_WAIT, struct npuwin_ioc_queue_wait, deadline_ns,
 		   npuwin_ioctl_queue_wait),
+	NPUWIN_IOC(NPUWIN_IOC_DOMAIN_EXPORT, struct npuwin_ioc_domain_peer, reserved,
+		   npuwin_ioctl_domain_export),
+	NPUWIN_IOC(NPUWIN_IOC_DOMAIN_IMPORT, struct npuwin_ioc_domain_peer, reserved,
+		   npuwin_ioctl_domain_import),
 };
 
 static const struct npuwin_ioc_entry npuwin_domain_iocs[] = {

@@ -274,7 +274,7 @@ static int npuwin_vma_access(struct vm_area_struct *vma, unsigned long addr, voi
 	int srcu;
 
 	len = min_t(u64, len, vma->vm_end - addr);
-	if (write && mem->read_only)
+	if (write && mem->kind == NPUWIN_MEM_STATUS)
 		return -EACCES;
 	srcu = srcu_read_lock(&npuwin_srcu);
 	if (mem->ndev && npuwin_device_gone(mem->ndev))
@@ -302,13 +302,13 @@ static int npuwin_mem_mmap(struct npuwin_mem *mem, unsigned long index,
 
 	if (!(vma->vm_flags & VM_SHARED) || vma->vm_flags & VM_EXEC)
 		return -EINVAL;
-	if (mem->read_only && vma->vm_flags & VM_WRITE)
+	if (mem->kind == NPUWIN_MEM_STATUS && vma->vm_flags & VM_WRITE)
 		return -EINVAL;
 	if (index >= pages || vma_pages(vma) > pages - index)
 		return -EINVAL;
 
 	vma->vm_flags &= ~VM_MAYEXEC;
-	if (mem->read_only)
+	if (mem->kind == NPUWIN_MEM_STATUS)
 		vma->vm_flags &= ~VM_MAYWRITE;
 	vma->vm_flags |= VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP;
 	vma->vm_pgoff = mem->cookie + index;
@@ -403,7 +403,7 @@ int npuwin_domain_mmap(struct file *filp, struct vm_area_struct *vma)
 
 		if (!npuwin_member_joined(member))
 			ret = -ENOENT;
-		else if (!(member->mem->ndev->ops->caps & NPUWIN_CAP_MAP_PEERS))
+		else if (!member->mem || !(member->mem->ndev->caps & NPUWIN_CAP_MAP_PEERS))
 			ret = -EOPNOTSUPP;
 		mem = place.kind == NPUWIN_MAP_WINDOW ? member->mem : member->notify;
 	}

@@ -50,7 +50,9 @@ struct npuwin_device;
 struct npuwin_domain;
 struct npuwin_file;
 struct npuwin_mem;
+struct npuwin_member;
 struct npuwin_queue;
+struct npuwin_until;
 
 /*
  * Read-held by whoever touches a member's memory or maps it. Who has marked a rank or a
@@ -67,24 +69,55 @@ extern struct workqueue_struct *npuwin_wq;
 /**
  * struct npuwin_backend_ops - What a kind of device does its own way.
  * @name: "soft" or "pci"
- * @firmware: what runs the device, for sysfs
- * @caps: NPUWIN_CAP_*
- * @window_align: sizes of windows are multiples of it; a multiple of PAGE_SIZE
- * @mem_alloc: give @mem, whose size and align are set, zeroed memory: vaddr, and pages or
- *	pfn. May sleep for long; ends with -EINTR where a fatal signal is pending
+ * @release: the last reference of @ndev is gone; NULL if there is nothing to do
+ * @mem_alloc: give @mem, whose size, align and kind are set, memory: vaddr, and pages or
+ *	pfn. A window's is zeroed. May sleep for long; ends with -EINTR where a fatal signal
+ *	is pending
  * @mem_free: take it back; nobody can reach it any more
- * @step: execute a step of the descriptor at the tail of @queue, with the cursor and
- *	into the completion that the queue holds. Called by one task at a time, in process
- *	context, inside npuwin_srcu
+ * @queue_init: make a new queue's other half; may sleep
+ * @queue_exit: undo that; the queue is quiesced for good
+ * @queue_room: see that @count descriptors fit behind the head, which they do by the
+ *	queue's own account: 0, or -EAGAIN or -ENODEV. submit_lock is held, the queue is not
+ *	locked. NULL where the own account is all there is
+ * @queue_kick: see that what has been posted is executed; the queue is locked. @flags are
+ *	NPUWIN_SUBMIT_F_* of who posted it
+ * @queue_quiesce: stop execution. On return nobody executes the queue, and nobody begins to
+ *	until its cancel is cleared. submit_lock is held
+ * @queue_wait: wait for something at a queue: 0 when it has come; -ERESTARTSYS, -ETIMEDOUT,
+ *	-EAGAIN (@deadline zero); -ECANCELED, -EPIPE or -ENODEV when it cannot come
+ * @member_join: a rank joins, with mem and notify; fills in what others need to know of it.
+ *	The domain is locked for this and all that follow
+ * @member_leave: it leaves or dies (@state), its queues are gone: the device lets go of its
+ *	memory
+ * @member_connect: all ranks have committed: let it reach them. 0 or a negative errno
+ * @member_abort: the domain is aborted: what waits in the device for it fails
+ * @member_reset: the domain's reset is complete: it begins anew, with nothing of the old
+ * @member_arm: somebody is about to sleep for a cell of this rank: have the device's writes
+ *	wake him. Any context; inside npuwin_srcu or by who keeps the rank joined
+ * @member_look: cells were written by a processor: the device looks at its waits again.
+ *	Inside npuwin_srcu
+ *
+ * A @member_* that is NULL is not needed: where all are, memory is all that ranks share.
  */
 struct npuwin_backend_ops {
 	const char *name;
-	const char *firmware;
-	u64 caps;
-	u64 window_align;
+	void (*release)(struct npuwin_device *ndev);
 	int (*mem_alloc)(struct npuwin_device *ndev, struct npuwin_mem *mem);
 	void (*mem_free)(struct npuwin_mem *mem);
-	enum npuwin_exec (*step)(struct npuwin_queue *queue, u64 budget);
+	int (*queue_init)(struct npuwin_queue *queue);
+	void (*queue_exit)(struct npuwin_queue *queue);
+	int (*queue_room)(struct npuwin_queue *queue, u32 count);
+	void (*queue_kick)(struct npuwin_queue *queue, u32 flags);
+	void (*queue_quiesce)(struct npuwin_queue *queue);
+	int (*queue_wait)(struct npuwin_queue *queue, const struct npuwin_until *until,
+			  s64 deadline);
+	int (*member_join)(struct npuwin_member *member);
+	void (*member_leave)(struct npuwin_member *member, u32 state);
+	int (*member_connect)(struct npuwin_member *member);
+	void (*member_abort)(struct npuwin_member *member);
+	void (*member_reset)(struct npuwin_member *member);
+	void (*member_arm)(struct npuwin_member *member);
+	void (*member_look)(struct npuwin_member *member);
 };
 
 /* ---- devices and files ------------------------------------------------- */
@@ -92,6 +125,7 @@ struct npuwin_backend_ops {
 /**
  * enum npuwin_stat - Counters of a device, shown in sysfs.
  * @NPUWIN_STAT_DOORBELLS: batches posted
+ * @NPUWIN_STAT_INTERRUPTS: interrupts taken
  * @NPUWIN_STAT_DESCRIPTORS: descriptors completed, in whatever way
  * @NPUWIN_STAT_BYTES: bytes written by completed TPUTs
  * @NPUWIN_STAT_TIMEOUTS: TWAITs whose deadline passed
@@ -102,6 +136,7 @@ struct npuwin_backend_ops {
  */
 enum npuwin_stat {
 	NPUWIN_STAT_DOORBELLS,
+	NPUWIN_STAT_INTERRUPTS,
 	NPUWIN_STAT_DESCRIPTORS,
 	NPUWIN_STAT_BYTES,
 	NPUWIN_STAT_TIMEOUTS,
@@ -117,7 +152,13 @@ enum npuwin_stat {
  * @cdev: /dev/npuwinN
  * @id: N
  * @ops: the backend
+ * @priv: the backend's
  * @label: what the backend calls it, for sysfs
+ * @firmware: what runs it, for sysfs
+ * @caps: NPUWIN_CAP_*
+ * @window_align: sizes of windows are multiples of it; a multiple of PAGE_SIZE
+ * @max_depth: of queues
+ * @max_ranks: of domains
  * @numa_node: where its memory is, or NUMA_NO_NODE
  * @memory_total: capacity for windows
  * @memory_used: of it in windows, those that only mappings keep alive included
@@ -137,7 +178,13 @@ struct npuwin_device {
 	struct cdev cdev;
 	int id;
 	const struct npuwin_backend_ops *ops;
+	void *priv;
 	const char *label;
+	const char *firmware;
+	u64 caps;
+	u64 window_align;
+	u32 max_depth;
+	u32 max_ranks;
 	int numa_node;
 	u64 memory_total;
 	atomic64_t memory_used;
@@ -202,35 +249,45 @@ struct npuwin_file {
 /* ---- memory ------------------------------------------------------------ */
 
 /**
+ * enum npuwin_mem_kind - What memory is for.
+ * @NPUWIN_MEM_WINDOW: a window; takes the device's capacity
+ * @NPUWIN_MEM_NOTIFY: a rank's notify registers
+ * @NPUWIN_MEM_STATUS: a domain's status page, which is no device's
+ */
+enum npuwin_mem_kind {
+	NPUWIN_MEM_WINDOW,
+	NPUWIN_MEM_NOTIFY,
+	NPUWIN_MEM_STATUS,
+};
+
+/**
  * struct npuwin_mem - Memory that can be mapped: window, notify registers, status page.
  * @ref: held by the window or domain and by each mapping
  * @ndev: device it belongs to, counted; NULL for a status page
  * @link: in the device's mems
+ * @kind: what it is for
  * @size: bytes, a multiple of PAGE_SIZE
  * @align: of its address, a power of two, PAGE_SIZE at least
- * @charge: bytes of the device's capacity that it takes
  * @vaddr: kernel address of all of it
  * @pages: its pages in order, or NULL where it is not made of pages
  * @pfn: the first page frame where @pages is NULL
  * @cookie: its first page in the module's one mapping
  * @cookie_base: what was reserved there, alignment included
  * @owner: file that can map it by its cookie, or NULL; under the cookies' lock
- * @read_only: userspace may not write to it
  */
 struct npuwin_mem {
 	struct kref ref;
 	struct npuwin_device *ndev;
 	struct list_head link;
+	enum npuwin_mem_kind kind;
 	u64 size;
 	u64 align;
-	u64 charge;
 	void *vaddr;
 	struct page **pages;
 	unsigned long pfn;
 	unsigned long cookie;
 	unsigned long cookie_base;
 	const struct npuwin_file *owner;
-	bool read_only;
 };
 
 /**
@@ -248,14 +305,29 @@ struct npuwin_window {
 /* ---- domains ----------------------------------------------------------- */
 
 /**
+ * struct npuwin_peer - Where a rank's window is on a fabric.
+ * @fabric_id: its device, or zero where there is no fabric
+ * @offset: of the window in that device's memory
+ * @key: opens it
+ * @endpoint: its number at the device
+ */
+struct npuwin_peer {
+	u64 fabric_id;
+	u64 offset;
+	u64 key;
+	u32 endpoint;
+};
+
+/**
  * struct npuwin_member - A rank of a domain.
  * @domain: whose; counted while the rank is joined
  * @rank: which
  * @state: NPUWIN_RANK_*. Written with the domain's lock and @wq.lock held. To be read with
  *	either of them or with acquire semantics inside npuwin_srcu; while it is
  *	NPUWIN_RANK_JOINED, @mem and @notify are valid
- * @mem: its window's memory, counted
- * @notify: its notify registers, counted
+ * @mem: its window's memory, counted; NULL for a rank that has joined elsewhere
+ * @notify: its notify registers, counted; likewise
+ * @peer: where that is on the fabric; under the domain's lock
  * @file: whom the rank belongs to while it is joined; under the domain's lock
  * @window: the window, under the file's lock
  * @file_link: in the file's members, under the file's lock
@@ -273,6 +345,7 @@ struct npuwin_member {
 	u32 state;
 	struct npuwin_mem *mem;
 	struct npuwin_mem *notify;
+	struct npuwin_peer peer;
 	struct npuwin_file *file;
 	struct npuwin_window *window;
 	struct list_head file_link;
@@ -286,6 +359,7 @@ struct npuwin_member {
 /**
  * struct npuwin_domain - An ordered set of ranks.
  * @ref: held by the domain's file, joined members and queues
+ * @ops: of its devices, all of one kind
  * @lock: protects the states below and the members'
  * @nranks: number of members
  * @window_size: of each member's window
@@ -302,6 +376,7 @@ struct npuwin_member {
  */
 struct npuwin_domain {
 	struct kref ref;
+	const struct npuwin_backend_ops *ops;
 	struct mutex lock;	/* states, the members' too */
 	u32 nranks;
 	u64 window_size;
@@ -368,6 +443,7 @@ struct npuwin_park {
  * @member: rank that it works for
  * @link: in the member's queues, under the file's lock
  * @eventfd: gets one for each completion, or NULL
+ * @priv: the backend's
  * @depth: descriptors, and completions, that it holds at most
  * @mask: size of the rings minus one
  * @ring: descriptors
@@ -405,6 +481,7 @@ struct npuwin_queue {
 	struct npuwin_member *member;
 	struct list_head link;
 	struct eventfd_ctx *eventfd;
+	void *priv;
 	u32 depth;
 	u32 mask;
 	struct npuwin_desc *ring;
@@ -492,6 +569,8 @@ int npuwin_ioctl_domain_commit(struct npuwin_ucmd *ucmd);
 int npuwin_ioctl_domain_abort(struct npuwin_ucmd *ucmd);
 int npuwin_ioctl_domain_reset(struct npuwin_ucmd *ucmd);
 int npuwin_ioctl_domain_leave(struct npuwin_ucmd *ucmd);
+int npuwin_ioctl_domain_export(struct npuwin_ucmd *ucmd);
+int npuwin_ioctl_domain_import(struct npuwin_ucmd *ucmd);
 int npuwin_ioctl_domain_info(struct npuwin_ucmd *ucmd);
 int npuwin_ioctl_queue_create(struct npuwin_ucmd *ucmd);
 int npuwin_ioctl_queue_reset(struct npuwin_ucmd *ucmd);
@@ -509,9 +588,10 @@ void npuwin_id_free(int id);
 
 /* ---- device.c ---------------------------------------------------------- */
 
-struct npuwin_device *npuwin_device_register(struct device *parent, const char *label,
-					     const struct npuwin_backend_ops *ops,
-					     u64 memory, int numa_node);
+struct npuwin_device *npuwin_device_alloc(struct device *parent,
+					  const struct npuwin_backend_ops *ops);
+int npuwin_device_register(struct npuwin_device *ndev);
+void npuwin_device_fail(struct npuwin_device *ndev);
 void npuwin_device_unregister(struct npuwin_device *ndev);
 int npuwin_obj_reserve(struct npuwin_file *file, struct npuwin_obj *obj,
 		       enum npuwin_obj_type type, u32 limit);
@@ -535,8 +615,8 @@ static inline void npuwin_stat_add(struct npuwin_device *ndev, enum npuwin_stat 
 
 /* ---- window.c ---------------------------------------------------------- */
 
-struct npuwin_mem *npuwin_mem_create(struct npuwin_device *ndev, u64 size, u64 align,
-				     bool charge);
+struct npuwin_mem *npuwin_mem_create(struct npuwin_device *ndev, enum npuwin_mem_kind kind,
+				     u64 size, u64 align);
 struct npuwin_mem *npuwin_mem_create_status(u64 size);
 void npuwin_mem_put(struct npuwin_mem *mem);
 int npuwin_pages_alloc(struct npuwin_mem *mem, int node);
@@ -581,6 +661,7 @@ int npuwin_domain_error(const struct npuwin_domain *domain);
 void npuwin_domain_set_state(struct npuwin_domain *domain, u32 state);
 void npuwin_member_set_state(struct npuwin_member *member, u32 state);
 void npuwin_domain_changed(struct npuwin_domain *domain);
+void npuwin_domain_wake_members(struct npuwin_domain *domain);
 void npuwin_domain_abort(struct npuwin_domain *domain, u32 rank, u32 error, bool death);
 u32 npuwin_domain_missing(const struct npuwin_domain *domain, bool reset);
 void npuwin_domain_try_reset(struct npuwin_domain *domain);
@@ -612,6 +693,19 @@ static inline bool npuwin_member_joined(const struct npuwin_member *member)
 }
 
 /**
+ * npuwin_member_local() - Whether a rank has joined here, and not elsewhere on a fabric.
+ * @member: the rank
+ *
+ * Context: as npuwin_member_joined().
+ *
+ * Return: whether it has.
+ */
+static inline bool npuwin_member_local(const struct npuwin_member *member)
+{
+	return npuwin_member_joined(member) && READ_ONCE(member->mem);
+}
+
+/**
  * npuwin_member_left() - Whether a rank has left or died.
  * @member: the rank
  *
@@ -636,6 +730,10 @@ static inline u32 npuwin_domain_state(const struct npuwin_domain *domain)
 	return smp_load_acquire(&domain->state);
 }
 
+/* ---- peer.c ------------------------------------------------------------ */
+
+void npuwin_domain_peer_gone(struct npuwin_domain *domain, u32 rank, u32 state);
+
 /* ---- queue.c ----------------------------------------------------------- */
 
 struct npuwin_queue *npuwin_queue_get(struct npuwin_file *file, u32 id);
@@ -645,16 +743,23 @@ int npuwin_queue_empty(struct npuwin_queue *queue);
 void npuwin_queue_fail(struct npuwin_queue *queue, u32 status);
 void npuwin_queue_retire(struct npuwin_queue *queue, struct npuwin_retired *retired);
 void npuwin_queue_notify(struct npuwin_queue *queue, const struct npuwin_retired *retired);
+int npuwin_until_check(const struct npuwin_queue *queue, const struct npuwin_until *until);
 
 static inline struct npuwin_desc *npuwin_queue_desc(struct npuwin_queue *queue)
 {
 	return &queue->ring[queue->tail & queue->mask];
 }
 
+static inline const struct npuwin_backend_ops *
+npuwin_queue_ops(const struct npuwin_queue *queue)
+{
+	return queue->domain->ops;
+}
+
 /* ---- run.c ------------------------------------------------------------- */
 
-void npuwin_run_init(struct npuwin_queue *queue);
-void npuwin_run_kick(struct npuwin_queue *queue);
+int npuwin_run_init(struct npuwin_queue *queue);
+void npuwin_run_kick(struct npuwin_queue *queue, u32 flags);
 void npuwin_run_quiesce(struct npuwin_queue *queue);
 void npuwin_run_exit(struct npuwin_queue *queue);
 int npuwin_run_wait(struct npuwin_queue *queue, const struct npuwin_until *until,

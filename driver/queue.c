@@ -173,7 +173,7 @@ int npuwin_queue_empty(struct npuwin_queue *queue)
 	int ret = 0;
 
 	mutex_lock(&queue->submit_lock);
-	npuwin_run_quiesce(queue);
+	npuwin_queue_ops(queue)->queue_quiesce(queue);
 	/* Nobody may be copying the completions out that are dropped here. */
 	mutex_lock(&queue->take_lock);
 	spin_lock(&queue->lock);
@@ -211,7 +211,7 @@ void npuwin_queue_fail(struct npuwin_queue *queue, u32 status)
 
 	list_del_init(&queue->link);
 	mutex_lock(&queue->submit_lock);
-	npuwin_run_quiesce(queue);
+	npuwin_queue_ops(queue)->queue_quiesce(queue);
 	spin_lock(&queue->lock);
 	queue->gone = true;
 	if (queue->tail != queue->head) {
@@ -240,8 +240,8 @@ void npuwin_queue_destroy(struct npuwin_queue *queue)
 	npuwin_obj_remove(file, &queue->obj);
 	list_del_init(&queue->link);
 	mutex_lock(&queue->submit_lock);
-	npuwin_run_quiesce(queue);
-	npuwin_run_exit(queue);
+	npuwin_queue_ops(queue)->queue_quiesce(queue);
+	npuwin_queue_ops(queue)->queue_exit(queue);
 	mutex_lock(&queue->take_lock);
 	spin_lock(&queue->lock);
 	queue->dead = true;
@@ -252,6 +252,36 @@ void npuwin_queue_destroy(struct npuwin_queue *queue)
 	wake_up_all(&queue->wq);
 	atomic_dec(&file->ndev->nqueues);
 	npuwin_queue_put(queue);
+}
+
+/**
+ * npuwin_until_check() - Whether what a task waits for at a queue has come.
+ * @queue: the queue, locked
+ * @until: what that is
+ *
+ * Return: 1 if it has, 0 if not, or why it cannot come: -ECANCELED, -EPIPE, -ENODEV.
+ */
+int npuwin_until_check(const struct npuwin_queue *queue, const struct npuwin_until *until)
+{
+	u64 ready = queue->cq_head - queue->cq_tail;
+	int ret;
+
+	lockdep_assert_held(&queue->lock);
+
+	if (queue->dead || queue->epoch != until->epoch)
+		return -ECANCELED;
+	if (until->seq)
+		return queue->tail >= until->seq;
+	if (ready >= until->min)
+		return 1;
+	if (queue->gone)
+		return ready ? 1 : -ENODEV;
+	if (queue->tail != queue->head)
+		return 0;
+	ret = npuwin_domain_error(queue->domain);
+	if (ret && ret != -EAGAIN)
+		return ret;
+	return queue->stopped ? -ECANCELED : 0;
 }
 
 /* ---- creating ---------------------------------------------------------- */
@@ -285,7 +315,8 @@ static struct npuwin_queue *npuwin_queue_new(struct npuwin_file *file,
 	INIT_LIST_HEAD(&queue->link);
 	mutex_init(&queue->submit_lock);
 	mutex_init(&queue->take_lock);
-	npuwin_run_init(queue);
+	spin_lock_init(&queue->lock);
+	init_waitqueue_head(&queue->wq);
 	return queue;
 }
 
@@ -325,6 +356,11 @@ static int npuwin_queue_add(struct npuwin_queue *queue)
 	ret = npuwin_obj_reserve(file, &queue->obj, NPUWIN_OBJ_QUEUE, NPUWIN_MAX_QUEUES);
 	if (ret)
 		return ret;
+	ret = npuwin_queue_ops(queue)->queue_init(queue);
+	if (ret) {
+		npuwin_obj_remove(file, &queue->obj);
+		return ret;
+	}
 	list_add_tail(&queue->link, &queue->member->queues);
 	atomic_inc(&file->ndev->nqueues);
 	kref_get(&queue->ref);
@@ -342,6 +378,8 @@ static int npuwin_queue_create(struct npuwin_ucmd *ucmd, struct npuwin_domain *d
 	struct npuwin_queue *queue;
 	int ret;
 
+	if (cmd->depth > file->ndev->max_depth)
+		return -EINVAL;
 	if (cmd->rank >= domain->nranks)
 		return -ENOENT;
 	queue = npuwin_queue_new(file, domain, array_index_nospec(cmd->rank, domain->nranks),

@@ -16,6 +16,8 @@ static int npuwin_domain_join(struct npuwin_domain *domain, struct npuwin_file *
 
 	if (npuwin_device_gone(file->ndev))
 		return -ENODEV;
+	if (file->ndev->ops != domain->ops || domain->nranks > file->ndev->max_ranks)
+		return -EOPNOTSUPP;
 	obj = xa_load(&file->objs, cmd->window_id);
 	if (!obj || obj->type != NPUWIN_OBJ_WINDOW)
 		return -ENOENT;
@@ -31,12 +33,18 @@ static int npuwin_domain_join(struct npuwin_domain *domain, struct npuwin_file *
 		ret = -EBUSY;
 		goto out_unlock;
 	}
+	WRITE_ONCE(member->mem, window->mem);
+	WRITE_ONCE(member->notify, notify);
+	memset(&member->peer, 0, sizeof(member->peer));
+	if (domain->ops->member_join) {
+		ret = domain->ops->member_join(member);
+		if (ret)
+			goto out_unlock;
+	}
 	kref_get(&window->mem->ref);
 	npuwin_domain_get(domain);
 	window->member = member;
 	member->window = window;
-	member->mem = window->mem;
-	member->notify = notify;
 	member->file = file;
 	list_add_tail(&member->file_link, &file->members);
 	atomic_inc(&file->ndev->nmembers);
@@ -65,7 +73,8 @@ int npuwin_ioctl_domain_join(struct npuwin_ucmd *ucmd)
 	domain = npuwin_domain_get_fd(cmd->domain_fd);
 	if (IS_ERR(domain))
 		return PTR_ERR(domain);
-	notify = npuwin_mem_create(file->ndev, PAGE_ALIGN(NPUWIN_REG_BYTES), PAGE_SIZE, false);
+	notify = npuwin_mem_create(file->ndev, NPUWIN_MEM_NOTIFY, PAGE_ALIGN(NPUWIN_REG_BYTES),
+				   PAGE_SIZE);
 	if (IS_ERR(notify)) {
 		ret = PTR_ERR(notify);
 		goto out_domain;
@@ -129,6 +138,23 @@ static int npuwin_domain_sync_respond(struct npuwin_ucmd *ucmd, struct npuwin_do
 	return 0;
 }
 
+/* All ranks have committed. */
+static void npuwin_domain_complete(struct npuwin_domain *domain)
+{
+	u32 rank;
+
+	for (rank = 0; domain->ops->member_connect && rank < domain->nranks; rank++) {
+		struct npuwin_member *member = &domain->members[rank];
+
+		if (npuwin_member_local(member) && domain->ops->member_connect(member)) {
+			npuwin_domain_abort(domain, rank, EIO, false);
+			return;
+		}
+	}
+	npuwin_domain_set_state(domain, NPUWIN_DOMAIN_READY);
+	npuwin_domain_changed(domain);
+}
+
 static int npuwin_domain_commit(struct npuwin_domain *domain, struct npuwin_file *file,
 				const struct npuwin_ioc_domain_sync *cmd)
 {
@@ -141,10 +167,8 @@ static int npuwin_domain_commit(struct npuwin_domain *domain, struct npuwin_file
 	if (domain->state == NPUWIN_DOMAIN_FORMING) {
 		member->committed = true;
 		member->reset_due = false;
-		if (npuwin_domain_missing(domain, false) == NPUWIN_NO_RANK) {
-			npuwin_domain_set_state(domain, NPUWIN_DOMAIN_READY);
-			npuwin_domain_changed(domain);
-		}
+		if (npuwin_domain_missing(domain, false) == NPUWIN_NO_RANK)
+			npuwin_domain_complete(domain);
 	}
 	for (;;) {
 		int ret = npuwin_domain_error(domain);

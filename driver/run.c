@@ -88,40 +88,19 @@ static bool npuwin_run_claimable(const struct npuwin_queue *queue)
 /**
  * npuwin_run_kick() - See that somebody executes what there is to execute.
  * @queue: the queue, locked
+ * @flags: NPUWIN_SUBMIT_F_*
  */
-void npuwin_run_kick(struct npuwin_queue *queue)
+void npuwin_run_kick(struct npuwin_queue *queue, u32 flags)
 {
 	if (!npuwin_run_claimable(queue))
+		return;
+	/* Who waits executes it himself, if nobody else does already. */
+	if (flags & NPUWIN_SUBMIT_F_WAIT && !queue->helper)
 		return;
 	if (queue->helper)
 		wake_up_process(queue->helper);
 	else
 		queue_work(npuwin_wq, &queue->work);
-}
-
-/* Whether what a task waits for at the queue has come, or cannot come: a negative errno. */
-static int npuwin_until_check(const struct npuwin_queue *queue,
-			      const struct npuwin_until *until)
-{
-	u64 ready = queue->cq_head - queue->cq_tail;
-	int ret;
-
-	lockdep_assert_held(&queue->lock);
-
-	if (queue->dead || queue->epoch != until->epoch)
-		return -ECANCELED;
-	if (until->seq)
-		return queue->tail >= until->seq;
-	if (ready >= until->min)
-		return 1;
-	if (queue->gone)
-		return ready ? 1 : -ENODEV;
-	if (queue->tail != queue->head)
-		return 0;
-	ret = npuwin_domain_error(queue->domain);
-	if (ret && ret != -EAGAIN)
-		return ret;
-	return queue->stopped ? -ECANCELED : 0;
 }
 
 /* ---- parking ----------------------------------------------------------- */
@@ -157,7 +136,7 @@ static int npuwin_park_wake(struct wait_queue_entry *entry, unsigned int mode, i
 		return 0;
 	spin_lock(&queue->lock);
 	queue->resume = true;
-	npuwin_run_kick(queue);
+	npuwin_run_kick(queue, 0);
 	spin_unlock(&queue->lock);
 	return 1;
 }
@@ -230,6 +209,12 @@ static bool npuwin_park(struct npuwin_queue *queue)
 
 /* ---- executing --------------------------------------------------------- */
 
+static enum npuwin_exec npuwin_run_engine(struct npuwin_queue *queue)
+{
+	return npuwin_engine_step(&queue->engine, npuwin_queue_desc(queue), &queue->cursor,
+				  NPUWIN_STEP_BYTES, &queue->cqe);
+}
+
 /* Execute a step of the descriptor at the tail. Inside npuwin_srcu. */
 static enum npuwin_exec npuwin_run_step(struct npuwin_queue *queue)
 {
@@ -240,7 +225,7 @@ static enum npuwin_exec npuwin_run_step(struct npuwin_queue *queue)
 
 	status = npuwin_run_verdict(queue, NPUWIN_NO_RANK, &rank);
 	if (!status || wait) {
-		exec = queue->file->ndev->ops->step(queue, NPUWIN_STEP_BYTES);
+		exec = npuwin_run_engine(queue);
 		/* A wait that is fulfilled is, even when all else is lost. */
 		if (!status || (exec == NPUWIN_EXEC_DONE && queue->cqe.status == NPUWIN_ST_OK))
 			return exec;
@@ -276,7 +261,7 @@ static bool npuwin_run_give_up(struct npuwin_queue *queue)
 		if (!status)
 			return false;
 		/* It may have come just before that, and then the next cell has its turn. */
-		exec = queue->file->ndev->ops->step(queue, NPUWIN_STEP_BYTES);
+		exec = npuwin_run_engine(queue);
 		if (exec == NPUWIN_EXEC_DONE)
 			return true;
 		if (queue->cqe.cell == cell) {
@@ -364,7 +349,7 @@ static int npuwin_run(struct npuwin_queue *queue, const struct npuwin_until *unt
 	queue->state = NPUWIN_QUEUE_IDLE;
 	/* A waiting task sees to it itself when it is done. */
 	if (queue->helper != current)
-		npuwin_run_kick(queue);
+		npuwin_run_kick(queue, 0);
 	spin_unlock(&queue->lock);
 	if (wq_has_sleeper(&queue->wq))
 		wake_up_all(&queue->wq);
@@ -447,7 +432,7 @@ out:
 	spin_lock(&queue->lock);
 	if (queue->helper == current) {
 		queue->helper = NULL;
-		npuwin_run_kick(queue);
+		npuwin_run_kick(queue, 0);
 	}
 	/* It may have come while giving up. */
 	if (ret < 0 && npuwin_until_check(queue, until) == 1)
@@ -491,11 +476,11 @@ void npuwin_run_quiesce(struct npuwin_queue *queue)
 /**
  * npuwin_run_init() - Prepare a new queue for execution.
  * @queue: the queue
+ *
+ * Return: 0.
  */
-void npuwin_run_init(struct npuwin_queue *queue)
+int npuwin_run_init(struct npuwin_queue *queue)
 {
-	spin_lock_init(&queue->lock);
-	init_waitqueue_head(&queue->wq);
 	INIT_WORK(&queue->work, npuwin_run_work);
 	hrtimer_init(&queue->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
 	queue->timer.function = npuwin_park_timer;
@@ -506,6 +491,7 @@ void npuwin_run_init(struct npuwin_queue *queue)
 		.rank = queue->member->rank,
 		.nranks = queue->domain->nranks,
 	};
+	return 0;
 }
 
 /**

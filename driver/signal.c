@@ -129,10 +129,13 @@ static bool npuwin_signal_holds(const struct npuwin_signal_entry *entry, s32 *ob
 	struct npuwin_member *member = entry->member;
 	const struct npuwin_mem *mem;
 
-	if (!npuwin_member_joined(member))
+	if (!npuwin_member_local(member))
 		return false;
 	mem = entry->sig.flags & NPUWIN_SIGNAL_F_REG ? READ_ONCE(member->notify) :
 						       READ_ONCE(member->mem);
+	/* Its place may have been taken by a rank elsewhere at this moment. */
+	if (!mem)
+		return false;
 	*observed = npuwin_cell_read(mem->vaddr + entry->sig.offset);
 	return npuwin_compare(*observed, entry->sig.cmp, entry->sig.value);
 }
@@ -144,7 +147,7 @@ static bool npuwin_signal_hopeless(const struct npuwin_signal_entry *entry)
 
 	return npuwin_domain_state(domain) == NPUWIN_DOMAIN_ABORTED ||
 	       READ_ONCE(domain->generation) != entry->wait->generation ||
-	       !npuwin_member_joined(entry->member) ||
+	       !npuwin_member_local(entry->member) ||
 	       (entry->sig.peer != NPUWIN_NO_RANK &&
 		npuwin_member_left(&domain->members[entry->sig.peer]));
 }
@@ -214,6 +217,10 @@ static int npuwin_signals_verdict(struct npuwin_signal_wait *wait,
 			ret = -ENOENT;
 			goto out;
 		}
+		if (npuwin_member_joined(entry->member) && !entry->member->mem) {
+			ret = -EOPNOTSUPP;
+			goto out;
+		}
 		if (npuwin_member_left(entry->member)) {
 			cmd->gone_rank = entry->sig.rank;
 			ret = -EPIPE;
@@ -244,6 +251,7 @@ static bool npuwin_signals_hopeless(const struct npuwin_signal_wait *wait)
 
 static void npuwin_signals_begin(struct npuwin_signal_wait *wait)
 {
+	int srcu;
 	u32 i;
 
 	for (i = 0; i < wait->count; i++) {
@@ -254,6 +262,14 @@ static void npuwin_signals_begin(struct npuwin_signal_wait *wait)
 		add_wait_queue(&entry->member->wq, &entry->entry);
 		npuwin_sleepers_inc(entry->member);
 	}
+	if (!wait->domain->ops->member_arm)
+		return;
+	srcu = srcu_read_lock(&npuwin_srcu);
+	for (i = 0; i < wait->count; i++) {
+		if (npuwin_member_local(wait->entries[i].member))
+			wait->domain->ops->member_arm(wait->entries[i].member);
+	}
+	srcu_read_unlock(&npuwin_srcu, srcu);
 }
 
 static void npuwin_signals_end(struct npuwin_signal_wait *wait)
@@ -407,9 +423,18 @@ int npuwin_ioctl_signal_wake(struct npuwin_ucmd *ucmd)
 {
 	struct npuwin_ioc_signal_wake *cmd = ucmd->cmd;
 	struct npuwin_domain *domain = ucmd->domain;
+	struct npuwin_member *member;
+	int srcu;
 
 	if (cmd->rank >= domain->nranks)
 		return -ENOENT;
-	npuwin_member_wake(&domain->members[array_index_nospec(cmd->rank, domain->nranks)]);
+	member = &domain->members[array_index_nospec(cmd->rank, domain->nranks)];
+	npuwin_member_wake(member);
+	if (domain->ops->member_look) {
+		srcu = srcu_read_lock(&npuwin_srcu);
+		if (npuwin_member_local(member))
+			domain->ops->member_look(member);
+		srcu_read_unlock(&npuwin_srcu, srcu);
+	}
 	return 0;
 }

@@ -34,31 +34,33 @@ static int npuwin_soft_mem_alloc(struct npuwin_device *ndev, struct npuwin_mem *
 	return npuwin_pages_alloc(mem, ndev->numa_node);
 }
 
-static enum npuwin_exec npuwin_soft_step(struct npuwin_queue *queue, u64 budget)
-{
-	return npuwin_engine_step(&queue->engine, npuwin_queue_desc(queue), &queue->cursor,
-				  budget, &queue->cqe);
-}
-
 static const struct npuwin_backend_ops npuwin_soft_ops = {
 	.name = "soft",
-	.firmware = "none",
-	.caps = NPUWIN_CAP_MAP_PEERS | NPUWIN_CAP_ADD_I32 | NPUWIN_CAP_ADD_F32 |
-		NPUWIN_CAP_HUGE,
-	.window_align = PAGE_SIZE,
 	.mem_alloc = npuwin_soft_mem_alloc,
 	.mem_free = npuwin_pages_free,
-	.step = npuwin_soft_step,
+	.queue_init = npuwin_run_init,
+	.queue_exit = npuwin_run_exit,
+	.queue_kick = npuwin_run_kick,
+	.queue_quiesce = npuwin_run_quiesce,
+	.queue_wait = npuwin_run_wait,
 };
 
 static int npuwin_soft_probe(struct platform_device *pdev)
 {
-	struct npuwin_device *ndev;
+	struct npuwin_device *ndev = npuwin_device_alloc(&pdev->dev, &npuwin_soft_ops);
+	int ret;
 
-	ndev = npuwin_device_register(&pdev->dev, dev_name(&pdev->dev), &npuwin_soft_ops,
-				      (u64)soft_memory_mb * SZ_1M, soft_numa_node);
 	if (IS_ERR(ndev))
 		return PTR_ERR(ndev);
+	ndev->label = dev_name(&pdev->dev);
+	ndev->firmware = "none";
+	ndev->caps = NPUWIN_CAP_MAP_PEERS | NPUWIN_CAP_ADD_I32 | NPUWIN_CAP_ADD_F32 |
+		     NPUWIN_CAP_HUGE;
+	ndev->memory_total = (u64)soft_memory_mb * SZ_1M;
+	ndev->numa_node = soft_numa_node;
+	ret = npuwin_device_register(ndev);
+	if (ret)
+		return ret;
 	platform_set_drvdata(pdev, ndev);
 	return 0;
 }

@@ -45,8 +45,11 @@ void npuwin_member_set_state(struct npuwin_member *member, u32 state)
 	smp_store_release(&domain->status->rank[member->rank].state, state);
 }
 
-/* Something that a wait in some rank's memory may depend on has changed. */
-static void npuwin_domain_wake_members(struct npuwin_domain *domain)
+/**
+ * npuwin_domain_wake_members() - Have waits in all ranks' memory look again.
+ * @domain: the domain
+ */
+void npuwin_domain_wake_members(struct npuwin_domain *domain)
 {
 	u32 rank;
 
@@ -75,6 +78,8 @@ void npuwin_domain_changed(struct npuwin_domain *domain)
  */
 void npuwin_domain_abort(struct npuwin_domain *domain, u32 rank, u32 error, bool death)
 {
+	u32 i;
+
 	lockdep_assert_held(&domain->lock);
 
 	if (domain->state == NPUWIN_DOMAIN_ABORTED)
@@ -85,6 +90,10 @@ void npuwin_domain_abort(struct npuwin_domain *domain, u32 rank, u32 error, bool
 	WRITE_ONCE(domain->status->abort_rank, rank);
 	WRITE_ONCE(domain->status->abort_error, error);
 	npuwin_domain_set_state(domain, NPUWIN_DOMAIN_ABORTED);
+	for (i = 0; domain->ops->member_abort && i < domain->nranks; i++) {
+		if (npuwin_member_local(&domain->members[i]))
+			domain->ops->member_abort(&domain->members[i]);
+	}
 	npuwin_domain_wake_members(domain);
 	npuwin_domain_changed(domain);
 }
@@ -103,7 +112,7 @@ u32 npuwin_domain_missing(const struct npuwin_domain *domain, bool reset)
 	for (rank = 0; rank < domain->nranks; rank++) {
 		const struct npuwin_member *member = &domain->members[rank];
 
-		if (reset ? npuwin_member_joined(member) && !member->reset : !member->committed)
+		if (reset ? npuwin_member_local(member) && !member->reset : !member->committed)
 			return rank;
 	}
 	return NPUWIN_NO_RANK;
@@ -114,7 +123,8 @@ u32 npuwin_domain_missing(const struct npuwin_domain *domain, bool reset)
  * @domain: the domain, locked
  *
  * Their queues are empty and take nothing, those of the dead and departed do not exist: no
- * engine writes here.
+ * engine writes here. What ranks elsewhere on a fabric still write their keys do not allow
+ * any more.
  */
 void npuwin_domain_try_reset(struct npuwin_domain *domain)
 {
@@ -124,7 +134,7 @@ void npuwin_domain_try_reset(struct npuwin_domain *domain)
 	    npuwin_domain_missing(domain, true) != NPUWIN_NO_RANK)
 		return;
 	for (rank = 0; rank < domain->nranks; rank++)
-		survivors += npuwin_member_joined(&domain->members[rank]);
+		survivors += npuwin_member_local(&domain->members[rank]);
 	if (!survivors)
 		return;
 
@@ -134,10 +144,13 @@ void npuwin_domain_try_reset(struct npuwin_domain *domain)
 		member->committed = false;
 		member->reset_due = member->reset;
 		member->reset = false;
-		if (npuwin_member_joined(member))
-			memset(member->notify->vaddr, 0, member->notify->size);
-		else
+		if (!npuwin_member_local(member)) {
 			npuwin_member_set_state(member, NPUWIN_RANK_EMPTY);
+			continue;
+		}
+		memset(member->notify->vaddr, 0, member->notify->size);
+		if (domain->ops->member_reset)
+			domain->ops->member_reset(member);
 	}
 	WRITE_ONCE(domain->generation, domain->generation + 1);
 	WRITE_ONCE(domain->status->generation, domain->generation);
@@ -177,6 +190,8 @@ void npuwin_member_detach(struct npuwin_member *member, u32 state)
 	member->reset = false;
 	member->reset_due = false;
 	npuwin_member_set_state(member, state);
+	if (domain->ops->member_leave)
+		domain->ops->member_leave(member, state);
 	if (state == NPUWIN_RANK_DEAD) {
 		npuwin_stat_add(ndev, NPUWIN_STAT_PEER_DEATHS, 1);
 		npuwin_domain_abort(domain, member->rank, EPIPE, true);

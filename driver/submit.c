@@ -72,6 +72,8 @@ static int npuwin_queue_try_submit(struct npuwin_queue *queue,
 	if (!ret && queue->head - queue->tail + cmd->count > queue->depth)
 		ret = -EAGAIN;
 	spin_unlock(&queue->lock);
+	if (!ret && npuwin_queue_ops(queue)->queue_room)
+		ret = npuwin_queue_ops(queue)->queue_room(queue, cmd->count);
 	if (!ret)
 		ret = npuwin_queue_copy(queue, u64_to_user_ptr(cmd->descs), cmd->count);
 	if (ret)
@@ -87,9 +89,7 @@ static int npuwin_queue_try_submit(struct npuwin_queue *queue,
 		queue->head += cmd->count;
 		until->seq = queue->head;
 		until->epoch = queue->epoch;
-		/* Who waits executes it himself, if nobody else does already. */
-		if (!(cmd->flags & NPUWIN_SUBMIT_F_WAIT) || queue->helper)
-			npuwin_run_kick(queue);
+		npuwin_queue_ops(queue)->queue_kick(queue, cmd->flags);
 	}
 	spin_unlock(&queue->lock);
 out_unlock:
@@ -205,7 +205,7 @@ int npuwin_ioctl_submit(struct npuwin_ucmd *ucmd)
 	cmd->submitted = cmd->count;
 	if (cmd->flags & NPUWIN_SUBMIT_F_WAIT) {
 		/* Whatever ends the wait, the batch has been taken: that is success. */
-		npuwin_run_wait(queue, &until, cmd->deadline_ns);
+		npuwin_queue_ops(queue)->queue_wait(queue, &until, cmd->deadline_ns);
 		ret = npuwin_queue_take(queue, u64_to_user_ptr(cmd->cqes), cmd->cqe_count, 0);
 		cmd->cqe_count = max(ret, 0);
 		ret = min(ret, 0);
@@ -245,7 +245,7 @@ int npuwin_ioctl_queue_wait(struct npuwin_ucmd *ucmd)
 	until.epoch = queue->epoch;
 	spin_unlock(&queue->lock);
 	for (;;) {
-		ret = npuwin_run_wait(queue, &until, cmd->deadline_ns);
+		ret = npuwin_queue_ops(queue)->queue_wait(queue, &until, cmd->deadline_ns);
 		if (ret)
 			break;
 		/* Another task may have been quicker to take them. */

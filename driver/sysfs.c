@@ -20,7 +20,7 @@ static DEVICE_ATTR_RO(backend);
 
 static ssize_t firmware_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%s\n", to_npuwin_device(dev)->ops->firmware);
+	return sysfs_emit(buf, "%s\n", to_npuwin_device(dev)->firmware);
 }
 static DEVICE_ATTR_RO(firmware);
 
@@ -87,11 +87,13 @@ static ssize_t _name##_show(struct device *dev, struct device_attribute *attr, c
 static DEVICE_ATTR_RO(_name)
 
 NPUWIN_STAT_ATTR(doorbells, NPUWIN_STAT_DOORBELLS);
+NPUWIN_STAT_ATTR(interrupts, NPUWIN_STAT_INTERRUPTS);
 NPUWIN_STAT_ATTR(descriptors, NPUWIN_STAT_DESCRIPTORS);
 NPUWIN_STAT_ATTR(bytes, NPUWIN_STAT_BYTES);
 
 static struct attribute *npuwin_stats_attrs[] = {
 	&dev_attr_doorbells.attr,
+	&dev_attr_interrupts.attr,
 	&dev_attr_descriptors.attr,
 	&dev_attr_bytes.attr,
 	NULL

@@ -18,6 +18,12 @@
  */
 #define NPUWIN_GFP	(GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN | __GFP_RETRY_MAYFAIL)
 
+/* What some memory takes of its device's capacity. */
+static u64 npuwin_mem_charge(const struct npuwin_mem *mem)
+{
+	return mem->kind == NPUWIN_MEM_WINDOW ? mem->size : 0;
+}
+
 static bool npuwin_charge(struct npuwin_device *ndev, u64 bytes)
 {
 	s64 used = atomic64_read(&ndev->memory_used);
@@ -121,15 +127,15 @@ err_free:
 /**
  * npuwin_mem_create() - Allocate memory of a device.
  * @ndev: the device
+ * @kind: what it is for, NPUWIN_MEM_WINDOW or NPUWIN_MEM_NOTIFY
  * @size: bytes, a multiple of PAGE_SIZE
  * @align: of its address, a power of two
- * @charge: whether it takes the device's capacity
  *
  * Return: the memory, with one reference, or an ERR_PTR(): -ENOSPC, -ENOMEM, -EINTR,
  * -ENODEV.
  */
-struct npuwin_mem *npuwin_mem_create(struct npuwin_device *ndev, u64 size, u64 align,
-				     bool charge)
+struct npuwin_mem *npuwin_mem_create(struct npuwin_device *ndev, enum npuwin_mem_kind kind,
+				     u64 size, u64 align)
 {
 	struct npuwin_mem *mem;
 	int ret;
@@ -139,9 +145,9 @@ struct npuwin_mem *npuwin_mem_create(struct npuwin_device *ndev, u64 size, u64 a
 		return ERR_PTR(-ENOMEM);
 	kref_init(&mem->ref);
 	mem->ndev = ndev;
+	mem->kind = kind;
 	mem->size = size;
 	mem->align = max_t(u64, align, PAGE_SIZE);
-	mem->charge = charge ? size : 0;
 
 	ret = down_read_killable(&ndev->alive);
 	if (ret)
@@ -150,7 +156,7 @@ struct npuwin_mem *npuwin_mem_create(struct npuwin_device *ndev, u64 size, u64 a
 	if (npuwin_device_gone(ndev))
 		goto err_up;
 	ret = -ENOSPC;
-	if (!npuwin_charge(ndev, mem->charge))
+	if (!npuwin_charge(ndev, npuwin_mem_charge(mem)))
 		goto err_up;
 	ret = ndev->ops->mem_alloc(ndev, mem);
 	if (ret)
@@ -168,7 +174,7 @@ struct npuwin_mem *npuwin_mem_create(struct npuwin_device *ndev, u64 size, u64 a
 err_mem:
 	ndev->ops->mem_free(mem);
 err_uncharge:
-	atomic64_sub(mem->charge, &ndev->memory_used);
+	atomic64_sub(npuwin_mem_charge(mem), &ndev->memory_used);
 err_up:
 	up_read(&ndev->alive);
 err_free:
@@ -191,9 +197,9 @@ struct npuwin_mem *npuwin_mem_create_status(u64 size)
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
 	kref_init(&mem->ref);
+	mem->kind = NPUWIN_MEM_STATUS;
 	mem->size = size;
 	mem->align = PAGE_SIZE;
-	mem->read_only = true;
 	ret = npuwin_pages_alloc(mem, NUMA_NO_NODE);
 	if (ret)
 		goto err_free;
@@ -220,7 +226,7 @@ static void npuwin_mem_release(struct kref *ref)
 		list_del(&mem->link);
 		mutex_unlock(&ndev->mem_lock);
 		ndev->ops->mem_free(mem);
-		atomic64_sub(mem->charge, &ndev->memory_used);
+		atomic64_sub(npuwin_mem_charge(mem), &ndev->memory_used);
 		put_device(&ndev->dev);
 	} else {
 		npuwin_pages_free(mem);
@@ -250,7 +256,7 @@ int npuwin_ioctl_window_alloc(struct npuwin_ucmd *ucmd)
 {
 	struct npuwin_ioc_window_alloc *cmd = ucmd->cmd;
 	struct npuwin_file *file = ucmd->file;
-	u64 unit = file->ndev->ops->window_align;
+	u64 unit = file->ndev->window_align;
 	struct npuwin_window *window;
 	u64 size;
 	int ret;
@@ -272,7 +278,8 @@ int npuwin_ioctl_window_alloc(struct npuwin_ucmd *ucmd)
 	ret = npuwin_obj_reserve(file, &window->obj, NPUWIN_OBJ_WINDOW, NPUWIN_MAX_WINDOWS);
 	if (ret)
 		goto err_free;
-	window->mem = npuwin_mem_create(file->ndev, size, max(cmd->align, unit), true);
+	window->mem = npuwin_mem_create(file->ndev, NPUWIN_MEM_WINDOW, size,
+					max(cmd->align, unit));
 	if (IS_ERR(window->mem)) {
 		ret = PTR_ERR(window->mem);
 		goto err_remove;

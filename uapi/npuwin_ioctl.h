@@ -64,6 +64,8 @@
 #define NPUWIN_IOC_QUEUE_RESET		_IO(NPUWIN_IOC_TYPE, 0x0a)
 #define NPUWIN_IOC_SUBMIT		_IO(NPUWIN_IOC_TYPE, 0x0b)
 #define NPUWIN_IOC_QUEUE_WAIT		_IO(NPUWIN_IOC_TYPE, 0x0c)
+#define NPUWIN_IOC_DOMAIN_EXPORT	_IO(NPUWIN_IOC_TYPE, 0x0d)
+#define NPUWIN_IOC_DOMAIN_IMPORT	_IO(NPUWIN_IOC_TYPE, 0x0e)
 /* Commands on a domain. */
 #define NPUWIN_IOC_DOMAIN_INFO		_IO(NPUWIN_IOC_TYPE, 0x40)
 #define NPUWIN_IOC_SIGNAL_WAIT		_IO(NPUWIN_IOC_TYPE, 0x41)
@@ -74,6 +76,7 @@
 #define NPUWIN_CAP_ADD_I32	(1ULL << 1)	/* NPUWIN_PUT_ADD_I32 */
 #define NPUWIN_CAP_ADD_F32	(1ULL << 2)	/* NPUWIN_PUT_ADD_F32 */
 #define NPUWIN_CAP_HUGE		(1ULL << 3)	/* windows are huge-page backed where they can be */
+#define NPUWIN_CAP_FABRIC	(1ULL << 4)	/* ranks elsewhere on the fabric: EXPORT, IMPORT */
 
 /**
  * struct npuwin_ioc_query - ioctl(NPUWIN_IOC_QUERY): what this device is and can do.
@@ -180,7 +183,8 @@ struct npuwin_ioc_domain_create {
  * From now on the rank belongs to this open file: commit, reset, leave, abort and queues
  * for it are this file's alone, and the file's release while the rank is joined is the
  * rank's death. Errors: EBUSY (the rank is taken, or the window is in a domain; a domain
- * that is ready or aborted takes nobody), ENOENT (window), EINVAL (rank, window size).
+ * that is ready or aborted takes nobody), ENOENT (window), EINVAL (rank, window size),
+ * EOPNOTSUPP (a device of another backend than the domain's).
  */
 struct npuwin_ioc_domain_join {
 	__u32	size;
@@ -249,6 +253,50 @@ struct npuwin_ioc_domain_leave {
 	__s32	domain_fd;
 	__u32	rank;
 	__u32	error;
+	__u32	reserved;
+};
+
+/**
+ * struct npuwin_ioc_domain_peer - Argument of EXPORT and IMPORT.
+ * @size: sizeof(struct npuwin_ioc_domain_peer)
+ * @flags: in: zero
+ * @domain_fd: in: the domain
+ * @rank: in: EXPORT: a rank of this file; IMPORT: an empty rank
+ * @fabric_id: the device on its fabric, not zero
+ * @offset: of the window in that device's memory
+ * @window_size: of the window: the domain's
+ * @key: opens the window to who has it. A secret
+ * @endpoint: the window's number at its device
+ * @reserved: in: zero
+ *
+ * A domain can have ranks that joined another domain file descriptor, on this host or on
+ * another one that shares the fabric. Each side says where its ranks are
+ * (ioctl(NPUWIN_IOC_DOMAIN_EXPORT): @fabric_id to @endpoint are out), they exchange that by
+ * means of their own, and each takes in those of the others
+ * (ioctl(NPUWIN_IOC_DOMAIN_IMPORT): all are in) before it commits. An imported rank is
+ * %NPUWIN_RANK_JOINED and needs no commit here. It cannot be mapped or waited at, nobody
+ * can act for it, and its departure or death arrives by way of the fabric.
+ *
+ * Nothing of what is imported is believed: the device of the window checks it with every
+ * write, and what does not match writes nothing and completes with %NPUWIN_ST_PEER. A
+ * reset of the domain makes the exported key void and takes all imported ranks out: both
+ * are done anew before the next commit. A rank that is exported is not known to have been
+ * imported anywhere; who posts before the others have committed may fail.
+ *
+ * Errors: EOPNOTSUPP (no %NPUWIN_CAP_FABRIC), ENOENT and EACCES (EXPORT), EBUSY (IMPORT: the
+ * rank is taken or the domain is not forming), EINVAL (IMPORT: rank, @fabric_id,
+ * @window_size), ENODEV.
+ */
+struct npuwin_ioc_domain_peer {
+	__u32	size;
+	__u32	flags;
+	__s32	domain_fd;
+	__u32	rank;
+	__aligned_u64 fabric_id;
+	__aligned_u64 offset;
+	__aligned_u64 window_size;
+	__aligned_u64 key;
+	__u32	endpoint;
 	__u32	reserved;
 };
 

@@ -169,7 +169,7 @@ TEST_F(ioctls, unknown_command)
 {
 	struct npuwin_ioc_query query = { .size = sizeof(query) };
 	const unsigned long unknown[] = {
-		_IO(NPUWIN_IOC_TYPE, 0x0d), _IO(NPUWIN_IOC_TYPE, 0x3f),
+		_IO(NPUWIN_IOC_TYPE, 0x0f), _IO(NPUWIN_IOC_TYPE, 0x3f),
 		_IO(NPUWIN_IOC_TYPE, 0x43), _IO(NPUWIN_IOC_TYPE, 0x80),
 		_IO(NPUWIN_IOC_TYPE, 0xff), _IO(NPUWIN_IOC_TYPE + 1, 0x00),
 		_IOWR(NPUWIN_IOC_TYPE, 0x00, struct npuwin_ioc_query),
