@@ -82,8 +82,13 @@ static int __init npuwin_init(void)
 	ret = npuwin_soft_init();
 	if (ret)
 		goto err_class;
+	ret = npuwin_pci_init();
+	if (ret)
+		goto err_soft;
 	return 0;
 
+err_soft:
+	npuwin_soft_exit();
 err_class:
 	class_unregister(&npuwin_class);
 err_chrdev:
@@ -97,6 +102,7 @@ err_wq:
 
 static void __exit npuwin_exit(void)
 {
+	npuwin_pci_exit();
 	npuwin_soft_exit();
 	class_unregister(&npuwin_class);
 	unregister_chrdev_region(npuwin_dev_base, NPUWIN_MINORS);

@@ -781,4 +781,20 @@ extern const struct attribute_group *npuwin_device_groups[];
 int npuwin_soft_init(void);
 void npuwin_soft_exit(void);
 
+/* ---- pci.c ------------------------------------------------------------- */
+
+#ifdef CONFIG_PCI
+int npuwin_pci_init(void);
+void npuwin_pci_exit(void);
+#else
+static inline int npuwin_pci_init(void)
+{
+	return 0;
+}
+
+static inline void npuwin_pci_exit(void)
+{
+}
+#endif
+
 #endif /* NPUWIN_H */

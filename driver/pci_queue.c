@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Rings: handing descriptors to the device and taking completions from it.
+ *
+ * The queue's own ring keeps what has been posted until it is retired, so nothing is ever
+ * read back from the submission ring, and the device's completions are checked against it.
+ * What becomes of a descriptor is decided in queue.c, as for any engine: this only feeds it.
+ */
+#include <linux/delay.h>
+
+#include "pci.h"
+
+/* How long a waiting task sleeps before it looks by itself: an interrupt may be lost. */
+#define NPUWIN_PCI_RELOOK_NS	NSEC_PER_SEC
+
+static u32 npuwin_pci_size(const struct npuwin_queue *queue)
+{
+	return queue->mask + 1;
+}
+
+/* ---- making ------------------------------------------------------------ */
+
+static int npuwin_pci_queue_create(struct npuwin_pci *npci, struct npuwin_pci_queue *pq,
+				   u32 endpoint)
+{
+	u32 size = npuwin_pci_size(pq->queue);
+	struct npuwin_hw_request request = {
+		.opcode = NPUWIN_HW_CMD_QUEUE_CREATE,
+		.id = pq->id,
+		.queue = {
+			.sq_offset = (void *)pq->sq - npci->memory,
+			.cq_offset = (void *)pq->cq - npci->memory,
+			.sq_depth = size,
+			.cq_depth = size,
+			.endpoint = endpoint,
+			.vector = pq->vector->number,
+			.doorbell = pq->doorbell,
+		},
+	};
+
+	WRITE_ONCE(npuwin_pci_post(npci, pq->id)->sq_tail, 0);
+	WRITE_ONCE(npuwin_pci_post(npci, pq->id)->cq_head, 0);
+	/* A device that is started anew in between does not know the queue. */
+	pq->life = READ_ONCE(npci->life);
+	return npuwin_pci_admin(npci, &request, NULL);
+}
+
+/* The first of @count is for what concerns the whole device. */
+static u32 npuwin_pci_share(u32 id, u32 count)
+{
+	return count > 1 ? 1 + id % (count - 1) : 0;
+}
+
+/**
+ * npuwin_pci_queue_init() - Make a queue in the device.
+ * @queue: the queue, whose rank is joined
+ *
+ * Return: 0 or a negative errno.
+ */
+int npuwin_pci_queue_init(struct npuwin_queue *queue)
+{
+	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
+	size_t size = npuwin_pci_size(queue);
+	struct npuwin_pci_queue *pq;
+	int id, ret = -ENOSPC;
+
+	pq = kzalloc(sizeof(*pq), GFP_KERNEL_ACCOUNT);
+	if (!pq)
+		return -ENOMEM;
+	id = ida_alloc_max(&npci->queue_ids, npci->ident.max_queues - 1, GFP_KERNEL);
+	if (id < 0) {
+		ret = id;
+		goto err_free;
+	}
+	pq->queue = queue;
+	pq->id = id;
+	pq->vector = &npci->vectors[npuwin_pci_share(id, npci->nvectors)];
+	pq->doorbell = npuwin_pci_share(id, npci->ndoorbells);
+	pq->sq = (void *)gen_pool_alloc(npci->rings, size * sizeof(*pq->sq));
+	if (!pq->sq)
+		goto err_id;
+	pq->cq = (void *)gen_pool_alloc(npci->rings, size * sizeof(*pq->cq));
+	if (!pq->cq)
+		goto err_sq;
+	ret = npuwin_pci_queue_create(npci, pq, npuwin_pci_endpoint(npci, queue->member));
+	if (ret)
+		goto err_cq;
+	queue->priv = pq;
+	mutex_lock(&pq->vector->lock);
+	list_add_tail(&pq->link, &pq->vector->queues);
+	mutex_unlock(&pq->vector->lock);
+	return 0;
+
+err_cq:
+	gen_pool_free(npci->rings, (unsigned long)pq->cq, size * sizeof(*pq->cq));
+err_sq:
+	gen_pool_free(npci->rings, (unsigned long)pq->sq, size * sizeof(*pq->sq));
+err_id:
+	ida_free(&npci->queue_ids, id);
+err_free:
+	kfree(pq);
+	return ret;
+}
+
+/* Whether the device knows the queue. */
+static bool npuwin_pci_queue_alive(const struct npuwin_pci *npci,
+				   const struct npuwin_pci_queue *pq)
+{
+	return !npuwin_pci_failed(npci) && pq->life == READ_ONCE(npci->life);
+}
+
+/**
+ * npuwin_pci_queue_exit() - Undo npuwin_pci_queue_init().
+ * @queue: the queue, quiesced for good
+ */
+void npuwin_pci_queue_exit(struct npuwin_queue *queue)
+{
+	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
+	struct npuwin_pci_queue *pq = queue->priv;
+	size_t size = npuwin_pci_size(queue);
+	struct npuwin_hw_request request = {
+		.opcode = NPUWIN_HW_CMD_QUEUE_DESTROY,
+		.id = pq->id,
+	};
+
+	mutex_lock(&pq->vector->lock);
+	list_del(&pq->link);
+	mutex_unlock(&pq->vector->lock);
+	spin_lock(&queue->lock);
+	queue->priv = NULL;
+	spin_unlock(&queue->lock);
+
+	/* What a device that has failed still does with the rings ends when it is reset. */
+	if (npuwin_pci_queue_alive(npci, pq) && npuwin_pci_admin(npci, &request, NULL) == -EIO)
+		npuwin_pci_fail(npci, "it does not destroy a queue");
+	gen_pool_free(npci->rings, (unsigned long)pq->cq, size * sizeof(*pq->cq));
+	gen_pool_free(npci->rings, (unsigned long)pq->sq, size * sizeof(*pq->sq));
+	ida_free(&npci->queue_ids, pq->id);
+	kfree(pq);
+}
+
+/* ---- posting ----------------------------------------------------------- */
+
+/* What the ring's byte of a descriptor is, see NPUWIN_HW_SQE_*. */
+static u8 npuwin_pci_ring_byte(const struct npuwin_desc *desc, const struct npuwin_slot *slot,
+			       u32 flags)
+{
+	u8 byte = desc->reserved0 ? NPUWIN_HW_SQE_REJECT : 0;
+
+	if (slot->left)
+		return byte;
+	byte |= NPUWIN_HW_SQE_END;
+	/* With a completion it signals anyway. */
+	if (flags & NPUWIN_SUBMIT_F_WAIT && !(desc->flags & NPUWIN_DESC_F_CQE))
+		byte |= NPUWIN_HW_SQE_IRQ;
+	return byte;
+}
+
+/**
+ * npuwin_pci_queue_kick() - Hand what has been posted to the device.
+ * @queue: the queue, locked
+ * @flags: NPUWIN_SUBMIT_F_*
+ */
+void npuwin_pci_queue_kick(struct npuwin_queue *queue, u32 flags)
+{
+	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
+	struct npuwin_pci_queue *pq = queue->priv;
+
+	lockdep_assert_held(&queue->lock);
+
+	/* Who has set cancel completes what is posted, one way or the other. */
+	if (queue->cancel || !npuwin_pci_queue_alive(npci, pq))
+		return;
+	for (; pq->sq_tail != queue->head; pq->sq_tail++) {
+		u32 at = pq->sq_tail & queue->mask;
+		struct npuwin_desc desc = queue->ring[at];
+
+		desc.reserved0 = npuwin_pci_ring_byte(&desc, &queue->slots[at], flags);
+		if (desc.opcode == NPUWIN_OP_TWAIT)
+			pq->last_wait = pq->sq_tail + 1;
+		pq->sq[at] = desc;
+	}
+	if (pq->last_wait > queue->tail && !pq->waiting) {
+		/* From now on, who writes to a cell by himself says so. */
+		pq->waiting = true;
+		npuwin_sleepers_inc(queue->member);
+	}
+	/* After the descriptors. */
+	smp_store_release(&npuwin_pci_post(npci, pq->id)->sq_tail, (u32)pq->sq_tail);
+	npuwin_pci_ring(npci, pq->doorbell);
+}
+
+/* ---- completing -------------------------------------------------------- */
+
+static void npuwin_pci_waited(struct npuwin_queue *queue, struct npuwin_pci_queue *pq)
+{
+	if (pq->waiting && queue->tail >= pq->last_wait) {
+		pq->waiting = false;
+		npuwin_sleepers_dec(queue->member);
+	}
+}
+
+/*
+ * The domain knows why it is aborted better than the device, which may have been told of one
+ * death as an abort.
+ */
+static void npuwin_pci_translate(const struct npuwin_queue *queue, struct npuwin_cqe *cqe)
+{
+	const struct npuwin_domain *domain = queue->domain;
+
+	if (cqe->status != NPUWIN_ST_ABORTED ||
+	    npuwin_domain_state(domain) != NPUWIN_DOMAIN_ABORTED)
+		return;
+	cqe->rank = READ_ONCE(domain->abort_rank);
+	if (READ_ONCE(domain->abort_death))
+		cqe->status = NPUWIN_ST_PEER;
+}
+
+/* Retire what is through without having said so, up to descriptor @seq. */
+static const char *npuwin_pci_retire_silent(struct npuwin_queue *queue, u64 seq,
+					    struct npuwin_retired *retired)
+{
+	while (queue->tail < seq) {
+		if (npuwin_queue_desc(queue)->flags & NPUWIN_DESC_F_CQE)
+			return "a completion is missing";
+		queue->cqe = (struct npuwin_cqe) { .rank = NPUWIN_NO_RANK };
+		npuwin_queue_retire(queue, retired);
+	}
+	return NULL;
+}
+
+static const char *npuwin_pci_complete(struct npuwin_queue *queue, struct npuwin_cqe *cqe,
+				       struct npuwin_retired *retired)
+{
+	const char *wrong;
+
+	/* Of what is behind a failure, the queue has taken care already. */
+	if (cqe->seq < queue->tail)
+		return cqe->status == NPUWIN_ST_CANCELLED ? NULL : "it completes twice";
+	if (cqe->seq >= queue->head)
+		return "it completes what was not posted";
+	wrong = npuwin_pci_retire_silent(queue, cqe->seq, retired);
+	if (!wrong)
+		wrong = npuwin_hw_cqe_wrong(cqe, npuwin_queue_desc(queue),
+					    queue->domain->nranks);
+	if (wrong)
+		return wrong;
+	npuwin_pci_translate(queue, cqe);
+	queue->cqe = *cqe;
+	npuwin_queue_retire(queue, retired);
+	return NULL;
+}
+
+static const char *npuwin_pci_take(struct npuwin_pci *npci, struct npuwin_queue *queue,
+				   struct npuwin_pci_queue *pq, struct npuwin_retired *retired)
+{
+	const struct npuwin_hw_queue_state *state = npuwin_pci_state(npci, pq->id);
+	/* In this order: what is through has its completion on the ring by then. */
+	u32 sq_head = smp_load_acquire(&state->sq_head);
+	u32 cq_tail = smp_load_acquire(&state->cq_tail);	/* as above */
+	u32 through = sq_head - (u32)pq->sq_head;
+	const char *wrong = NULL;
+
+	if (through > pq->sq_tail - pq->sq_head)
+		return "sq_head is wrong";
+	if (cq_tail - pq->cq_head > npuwin_pci_size(queue))
+		return "cq_tail is wrong";
+	if (!through && cq_tail == pq->cq_head)
+		return NULL;
+	pq->sq_head += through;
+	while (pq->cq_head != cq_tail && !wrong) {
+		struct npuwin_cqe cqe;
+
+		memcpy(&cqe, &pq->cq[pq->cq_head & queue->mask], sizeof(cqe));
+		/* The device can write there at any time: the copy is what is checked. */
+		barrier();
+		pq->cq_head++;
+		wrong = npuwin_pci_complete(queue, &cqe, retired);
+	}
+	if (!wrong)
+		wrong = npuwin_pci_retire_silent(queue, pq->sq_head, retired);
+	/* After the completions have been read. */
+	smp_store_release(&npuwin_pci_post(npci, pq->id)->cq_head, pq->cq_head);
+	npuwin_pci_waited(queue, pq);
+	return wrong;
+}
+
+/**
+ * npuwin_pci_harvest() - Take what the device has completed.
+ * @queue: the queue, not locked
+ */
+void npuwin_pci_harvest(struct npuwin_queue *queue)
+{
+	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
+	struct npuwin_retired retired = {};
+	const char *wrong = NULL;
+
+	spin_lock(&queue->lock);
+	/* Once it is cancelled or destroyed, what the device says counts no more. */
+	if (!queue->cancel && queue->priv && npuwin_pci_queue_alive(npci, queue->priv))
+		wrong = npuwin_pci_take(npci, queue, queue->priv, &retired);
+	spin_unlock(&queue->lock);
+	npuwin_queue_notify(queue, &retired);
+	if (wrong)
+		npuwin_pci_fail(npci, wrong);
+}
+
+/**
+ * npuwin_pci_queue_room() - See that descriptors fit on the submission ring.
+ * @queue: the queue, whose submit_lock is held and whose own ring has the room
+ * @count: descriptors
+ *
+ * The device may still be skipping what is behind a failure, and does that in no time.
+ *
+ * Return: 0 or -ENODEV.
+ */
+int npuwin_pci_queue_room(struct npuwin_queue *queue, u32 count)
+{
+	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
+	unsigned long until = jiffies + npuwin_pci_patience(npci);
+	struct npuwin_pci_queue *pq = queue->priv;
+
+	for (;;) {
+		u64 used;
+
+		if (!npuwin_pci_queue_alive(npci, pq))
+			return -ENODEV;
+		spin_lock(&queue->lock);
+		used = queue->head - pq->sq_head;
+		spin_unlock(&queue->lock);
+		if (used + count <= npuwin_pci_size(queue))
+			return 0;
+		if (time_after(jiffies, until)) {
+			npuwin_pci_fail(npci, "a queue does not go on");
+			return -ENODEV;
+		}
+		npuwin_pci_harvest(queue);
+		usleep_range(20, 100);
+	}
+}
+
+/**
+ * npuwin_pci_queue_quiesce() - Stop execution.
+ * @queue: the queue, whose submit_lock is held
+ */
+void npuwin_pci_queue_quiesce(struct npuwin_queue *queue)
+{
+	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
+	struct npuwin_pci_queue *pq = queue->priv;
+	struct npuwin_hw_request request = {
+		.opcode = NPUWIN_HW_CMD_QUEUE_RESET,
+		.id = pq->id,
+	};
+	struct npuwin_hw_response response = {};
+	int ret = 0;
+
+	lockdep_assert_held(&queue->submit_lock);
+
+	/* What is complete is complete. */
+	npuwin_pci_harvest(queue);
+	spin_lock(&queue->lock);
+	queue->cancel = true;
+	spin_unlock(&queue->lock);
+
+	if (npuwin_pci_queue_alive(npci, pq)) {
+		ret = npuwin_pci_admin(npci, &request, &response);
+		if (ret == -EIO || (!ret && (u32)response.value[0] != (u32)pq->sq_tail))
+			npuwin_pci_fail(npci, "it does not reset a queue");
+	}
+
+	spin_lock(&queue->lock);
+	pq->sq_head = pq->sq_tail;
+	pq->cq_head = (u32)response.value[1];
+	pq->last_wait = 0;
+	npuwin_pci_waited(queue, pq);
+	spin_unlock(&queue->lock);
+	if (npuwin_pci_queue_alive(npci, pq))
+		WRITE_ONCE(npuwin_pci_post(npci, pq->id)->cq_head, (u32)response.value[1]);
+}
+
+/* Whether what a task waits for has come; as npuwin_until_check(). */
+static int npuwin_pci_queue_check(struct npuwin_queue *queue, const struct npuwin_until *until)
+{
+	int ret;
+
+	npuwin_pci_harvest(queue);
+	spin_lock(&queue->lock);
+	ret = npuwin_until_check(queue, until);
+	spin_unlock(&queue->lock);
+	return ret;
+}
+
+/* As npuwin_sleep(), but not for long. */
+static int npuwin_pci_sleep(s64 deadline)
+{
+	s64 relook = ktime_get_ns() + NPUWIN_PCI_RELOOK_NS;
+	int ret = npuwin_sleep(min(deadline, relook));
+
+	return ret == -ETIMEDOUT && ktime_get_ns() < deadline ? 0 : ret;
+}
+
+/**
+ * npuwin_pci_queue_wait() - Wait for something at a queue.
+ * @queue: the queue
+ * @until: for what
+ * @deadline: how long
+ *
+ * Return: as struct npuwin_backend_ops says.
+ */
+int npuwin_pci_queue_wait(struct npuwin_queue *queue, const struct npuwin_until *until,
+			  s64 deadline)
+{
+	DECLARE_WAITQUEUE(domain_wait, current);
+	DEFINE_WAIT(wait);
+	int ret = npuwin_pci_queue_check(queue, until);
+
+	if (ret)
+		goto out;
+	add_wait_queue(&queue->domain->wq, &domain_wait);
+	do {
+		prepare_to_wait(&queue->wq, &wait, TASK_INTERRUPTIBLE);
+		ret = npuwin_pci_queue_check(queue, until);
+		if (!ret)
+			ret = npuwin_pci_sleep(deadline);
+	} while (!ret);
+	finish_wait(&queue->wq, &wait);
+	remove_wait_queue(&queue->domain->wq, &domain_wait);
+	/* It may have come while giving up. */
+	if (ret < 0 && npuwin_pci_queue_check(queue, until) == 1)
+		ret = 1;
+out:
+	return ret < 0 ? ret : 0;
+}

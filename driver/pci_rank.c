@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Ranks as endpoints of the device, and what the device says of their peers.
+ *
+ * Peers on this host are known from their own files: what the device says of them is old
+ * news. It is asked only where a domain has ranks elsewhere on the fabric.
+ */
+#include "pci.h"
+
+/* The device whose window a rank has brought. */
+static struct npuwin_pci *npuwin_pci_of_member(const struct npuwin_member *member)
+{
+	return npuwin_pci_of(member->mem->ndev);
+}
+
+/**
+ * npuwin_pci_endpoint() - The endpoint that a rank is: where its notify registers lie.
+ * @npci: the device
+ * @member: the rank
+ *
+ * Return: the number.
+ */
+u32 npuwin_pci_endpoint(const struct npuwin_pci *npci, const struct npuwin_member *member)
+{
+	u64 offset = ((u64)member->notify->pfn - npci->pfn) << PAGE_SHIFT;
+
+	return (offset - npci->ident.notify.offset) / NPUWIN_REG_BYTES;
+}
+
+/* Ask for an event, unless one is to come anyway. */
+static void npuwin_pci_arm(struct npuwin_pci *npci, u32 endpoint)
+{
+	struct npuwin_hw_endpoint_arm *arms = npci->memory + npci->ident.endpoint_arms.offset;
+	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
+
+	lockdep_assert_held(&npci->endpoint_lock);
+
+	if (!ep->armed) {
+		ep->armed = true;
+		WRITE_ONCE(arms[endpoint].arm, ++ep->arm);
+	}
+	/* The cells are looked at after this, as the device looks at arm after the cell. */
+	smp_mb();
+}
+
+/**
+ * npuwin_pci_member_arm() - Have TNOTIFYs for a rank wake who sleeps there.
+ * @member: the rank
+ */
+void npuwin_pci_member_arm(struct npuwin_member *member)
+{
+	struct npuwin_pci *npci = npuwin_pci_of_member(member);
+	u32 endpoint = npuwin_pci_endpoint(npci, member);
+
+	spin_lock(&npci->endpoint_lock);
+	if (npci->endpoints[endpoint].member == member)
+		npuwin_pci_arm(npci, endpoint);
+	spin_unlock(&npci->endpoint_lock);
+}
+
+/**
+ * npuwin_pci_member_look() - Have the device look at its waits in a rank's window.
+ * @member: the rank
+ */
+void npuwin_pci_member_look(struct npuwin_member *member)
+{
+	npuwin_pci_ring(npuwin_pci_of_member(member), 0);
+}
+
+/* The event for the last arm has come, or never will. */
+static void npuwin_pci_disarmed(struct npuwin_pci *npci, u32 endpoint)
+{
+	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
+
+	lockdep_assert_held(&npci->endpoint_lock);
+
+	ep->armed = false;
+	if (!ep->member || !wq_has_sleeper(&ep->member->wq))
+		return;
+	/* Who is woken for nothing sleeps on without a word. */
+	npuwin_pci_arm(npci, endpoint);
+	npuwin_member_wake(ep->member);
+}
+
+/**
+ * npuwin_pci_notified() - A TNOTIFY has come that somebody had asked for.
+ * @npci: the device
+ * @endpoint: where, below max_endpoints
+ */
+void npuwin_pci_notified(struct npuwin_pci *npci, u32 endpoint)
+{
+	spin_lock(&npci->endpoint_lock);
+	npuwin_pci_disarmed(npci, endpoint);
+	spin_unlock(&npci->endpoint_lock);
+}
+
+/* ---- joining and leaving ------------------------------------------------ */
+
+/**
+ * npuwin_pci_member_join() - Bind a rank's window to an endpoint.
+ * @member: the rank, with mem and notify
+ *
+ * Return: 0 or a negative errno.
+ */
+int npuwin_pci_member_join(struct npuwin_member *member)
+{
+	struct npuwin_pci *npci = npuwin_pci_of_member(member);
+	u32 endpoint = npuwin_pci_endpoint(npci, member);
+	struct npuwin_hw_request request = {
+		.opcode = NPUWIN_HW_CMD_BIND,
+		.id = endpoint,
+		.bind = {
+			.offset = member->mem->vaddr - npci->memory,
+			.size = member->mem->size,
+			.rank = member->rank,
+			.nranks = member->domain->nranks,
+		},
+	};
+	struct npuwin_hw_response response;
+	int ret;
+
+	ret = npuwin_pci_admin(npci, &request, &response);
+	if (ret)
+		return ret;
+	member->peer = (struct npuwin_peer) {
+		.fabric_id = npci->ident.fabric_id,
+		.offset = request.bind.offset,
+		.key = response.value[0],
+		.endpoint = endpoint,
+	};
+	spin_lock(&npci->endpoint_lock);
+	npci->endpoints[endpoint].member = member;
+	npci->endpoints[endpoint].armed = false;
+	npci->endpoints[endpoint].dirty = false;
+	spin_unlock(&npci->endpoint_lock);
+	return 0;
+}
+
+/**
+ * npuwin_pci_member_leave() - Part a rank's window from its endpoint.
+ * @member: the rank, which has no queues any more
+ * @state: what has become of it, NPUWIN_RANK_*
+ */
+void npuwin_pci_member_leave(struct npuwin_member *member, u32 state)
+{
+	struct npuwin_pci *npci = npuwin_pci_of_member(member);
+	struct npuwin_hw_request request = {
+		.opcode = NPUWIN_HW_CMD_UNBIND,
+		.flags = state == NPUWIN_RANK_DEAD ? NPUWIN_HW_UNBIND_F_DEAD : 0,
+		.id = npuwin_pci_endpoint(npci, member),
+	};
+
+	spin_lock(&npci->endpoint_lock);
+	npci->endpoints[request.id].member = NULL;
+	spin_unlock(&npci->endpoint_lock);
+	/* A device that does not answer is reset before it is used again. */
+	if (npuwin_pci_admin(npci, &request, NULL) == -EIO)
+		npuwin_pci_fail(npci, "it does not part with a window");
+}
+
+static void npuwin_pci_peer_table(const struct npuwin_domain *domain,
+				  struct npuwin_hw_peer *table)
+{
+	u32 rank;
+
+	for (rank = 0; rank < domain->nranks; rank++) {
+		const struct npuwin_peer *peer = &domain->members[rank].peer;
+
+		table[rank] = (struct npuwin_hw_peer) {
+			.fabric_id = peer->fabric_id,
+			.offset = peer->offset,
+			.size = domain->window_size,
+			.key = peer->key,
+			.endpoint = peer->endpoint,
+		};
+	}
+}
+
+/**
+ * npuwin_pci_member_connect() - Tell a rank's endpoint where its peers are.
+ * @member: the rank, of a domain in which all have joined
+ *
+ * Return: 0 or a negative errno.
+ */
+int npuwin_pci_member_connect(struct npuwin_member *member)
+{
+	struct npuwin_pci *npci = npuwin_pci_of_member(member);
+	struct npuwin_hw_request request = {
+		.opcode = NPUWIN_HW_CMD_PEERS,
+		.id = npuwin_pci_endpoint(npci, member),
+		.table = {
+			.offset = npci->scratch - npci->memory,
+			.count = member->domain->nranks,
+		},
+	};
+	int ret;
+
+	mutex_lock(&npci->admin_lock);
+	npuwin_pci_peer_table(member->domain, npci->scratch);
+	ret = npuwin_pci_admin_locked(npci, &request, NULL);
+	mutex_unlock(&npci->admin_lock);
+	return ret;
+}
+
+static bool npuwin_pci_has_remote(const struct npuwin_domain *domain)
+{
+	u32 rank;
+
+	for (rank = 0; rank < domain->nranks; rank++) {
+		const struct npuwin_member *member = &domain->members[rank];
+
+		if (npuwin_member_joined(member) && !npuwin_member_local(member))
+			return true;
+	}
+	return false;
+}
+
+/**
+ * npuwin_pci_member_abort() - End what a rank's queues wait for.
+ * @member: the rank, of a domain that has been aborted
+ *
+ * A death the peers are told by the device of who has died.
+ */
+void npuwin_pci_member_abort(struct npuwin_member *member)
+{
+	const struct npuwin_domain *domain = member->domain;
+	struct npuwin_pci *npci = npuwin_pci_of_member(member);
+	struct npuwin_hw_request request = {
+		.opcode = NPUWIN_HW_CMD_ABORT,
+		.flags = !domain->abort_death && npuwin_pci_has_remote(domain) ?
+			 NPUWIN_HW_ABORT_F_TELL : 0,
+		.id = npuwin_pci_endpoint(npci, member),
+		.abort = {
+			.rank = domain->abort_rank,
+			.error = domain->abort_error,
+		},
+	};
+
+	if (npuwin_pci_admin(npci, &request, NULL) == -EIO)
+		npuwin_pci_fail(npci, "it does not abort");
+}
+
+/**
+ * npuwin_pci_member_reset() - Begin anew, with another key and without peers.
+ * @member: the rank
+ */
+void npuwin_pci_member_reset(struct npuwin_member *member)
+{
+	struct npuwin_pci *npci = npuwin_pci_of_member(member);
+	struct npuwin_hw_request request = {
+		.opcode = NPUWIN_HW_CMD_ENDPOINT_RESET,
+		.id = npuwin_pci_endpoint(npci, member),
+	};
+	struct npuwin_hw_response response;
+	int ret;
+
+	ret = npuwin_pci_admin(npci, &request, &response);
+	if (ret == -EIO)
+		npuwin_pci_fail(npci, "it does not reset an endpoint");
+	/* Where it has failed, the rank dies soon. */
+	if (ret)
+		return;
+	member->peer.key = response.value[0];
+	spin_lock(&npci->endpoint_lock);
+	/* The device takes an arm that it has not answered as answered. */
+	npuwin_pci_disarmed(npci, request.id);
+	spin_unlock(&npci->endpoint_lock);
+}
+
+/* ---- what has become of peers -------------------------------------------- */
+
+/**
+ * npuwin_pci_ask_peers() - Something has become of an endpoint's peers or domain.
+ * @npci: the device
+ * @endpoint: which, below max_endpoints
+ */
+void npuwin_pci_ask_peers(struct npuwin_pci *npci, u32 endpoint)
+{
+	bool dirty;
+
+	spin_lock(&npci->endpoint_lock);
+	dirty = npci->endpoints[endpoint].member;
+	npci->endpoints[endpoint].dirty = dirty;
+	spin_unlock(&npci->endpoint_lock);
+	if (dirty)
+		queue_work(npuwin_wq, &npci->peers_work);
+}
+
+/* The rank of an endpoint that is dirty, with its domain referenced; or NULL. */
+static struct npuwin_member *npuwin_pci_dirty(struct npuwin_pci *npci, u32 endpoint)
+{
+	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
+	struct npuwin_member *member = NULL;
+
+	spin_lock(&npci->endpoint_lock);
+	if (ep->dirty && ep->member) {
+		member = ep->member;
+		/* A rank that is joined has a reference, and it is so while it is here. */
+		npuwin_domain_get(member->domain);
+	}
+	ep->dirty = false;
+	spin_unlock(&npci->endpoint_lock);
+	return member;
+}
+
+/* Apply what the device knows of the ranks elsewhere. */
+static void npuwin_pci_apply_states(struct npuwin_domain *domain, const u8 *states)
+{
+	u32 rank;
+
+	for (rank = 0; rank < domain->nranks; rank++) {
+		const struct npuwin_member *member = &domain->members[rank];
+
+		if (!npuwin_member_joined(member) || npuwin_member_local(member))
+			continue;
+		if (states[rank] == NPUWIN_RANK_LEFT || states[rank] == NPUWIN_RANK_DEAD)
+			npuwin_domain_peer_gone(domain, rank, states[rank]);
+	}
+}
+
+static void npuwin_pci_apply_abort(struct npuwin_pci *npci, struct npuwin_domain *domain,
+				   u32 endpoint)
+{
+	const struct npuwin_hw_endpoint_state *state =
+		npci->memory + npci->ident.endpoint_states.offset;
+	u32 rank, error;
+
+	state += endpoint;
+	if (READ_ONCE(state->state) != NPUWIN_HW_EP_ABORTED)
+		return;
+	rank = READ_ONCE(state->abort_rank);
+	error = READ_ONCE(state->abort_error);
+	if (rank >= domain->nranks || !error || error > MAX_ERRNO)
+		npuwin_pci_fail(npci, "an abort makes no sense");
+	else
+		npuwin_domain_abort(domain, rank, error, false);
+}
+
+static void npuwin_pci_ask(struct npuwin_pci *npci, struct npuwin_member *member, u32 endpoint)
+{
+	struct npuwin_domain *domain = member->domain;
+	struct npuwin_hw_request request = {
+		.opcode = NPUWIN_HW_CMD_PEER_STATES,
+		.id = endpoint,
+		.table = {
+			.offset = npci->scratch - npci->memory,
+			.count = domain->nranks,
+		},
+	};
+
+	u8 states[NPUWIN_MAX_RANKS];
+	int ret;
+
+	mutex_lock(&domain->lock);
+	/* It may have left meanwhile, and somebody else have the endpoint. */
+	if (READ_ONCE(npci->endpoints[endpoint].member) != member ||
+	    !npuwin_pci_has_remote(domain) || domain->state != NPUWIN_DOMAIN_READY)
+		goto out_unlock;
+	npuwin_pci_apply_abort(npci, domain, endpoint);
+	mutex_lock(&npci->admin_lock);
+	ret = npuwin_pci_admin_locked(npci, &request, NULL);
+	memcpy(states, npci->scratch, domain->nranks);
+	mutex_unlock(&npci->admin_lock);
+	if (!ret)
+		npuwin_pci_apply_states(domain, states);
+out_unlock:
+	mutex_unlock(&domain->lock);
+}
+
+/**
+ * npuwin_pci_peers_work() - Ask the device what has become of peers.
+ * @work: in struct npuwin_pci
+ */
+void npuwin_pci_peers_work(struct work_struct *work)
+{
+	struct npuwin_pci *npci = container_of(work, struct npuwin_pci, peers_work);
+	u32 endpoint;
+
+	for (endpoint = 0; endpoint < npci->ident.max_endpoints; endpoint++) {
+		struct npuwin_member *member = npuwin_pci_dirty(npci, endpoint);
+
+		if (!member)
+			continue;
+		npuwin_pci_ask(npci, member, endpoint);
+		npuwin_domain_put(member->domain);
+	}
+}
