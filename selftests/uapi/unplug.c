@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Hot unplug, by unbinding a software NPU from its driver: idle, and in the middle of
- * everything. Each test binds it again.
+ * Hot unplug, by unbinding an NPU from its driver: idle, and in the middle of everything.
+ * Each test binds it again.
  */
 #include "common.h"
 
 #include <setjmp.h>
 #include <stdatomic.h>
 
-#define DRIVER	"/sys/bus/platform/drivers/npuwin-soft"
 #define SIZE	(4 * MIB)
 
 static sigjmp_buf touch_env;
@@ -46,9 +45,10 @@ static int write_file(const char *path, const char *text)
 
 FIXTURE(unplug)
 {
-	/* The device that goes, and what it is called on its bus. */
+	/* The device that goes, what it is called on its bus, and the driver's folder. */
 	int victim;
 	char name[64];
+	char driver[PATH_MAX];
 	bool unbound;
 	/* Rank 0 stays, on device 0; rank 1 goes. */
 	struct rank rank[2];
@@ -58,17 +58,23 @@ FIXTURE(unplug)
 
 static int unbind_victim(struct _test_data_unplug *self)
 {
+	char path[PATH_MAX + 8];
+
 	self->unbound = true;
-	return write_file(DRIVER "/unbind", self->name);
+	snprintf(path, sizeof(path), "%s/unbind", self->driver);
+	return write_file(path, self->name);
 }
 
 static int bind_victim(struct _test_data_unplug *self)
 {
+	char path[PATH_MAX + 8];
+
 	self->unbound = false;
-	return write_file(DRIVER "/bind", self->name);
+	snprintf(path, sizeof(path), "%s/bind", self->driver);
+	return write_file(path, self->name);
 }
 
-/* The last soft device, which nothing else here uses. */
+/* The last device, which nothing else here uses, if it is not the first or the second. */
 static int find_victim(struct _test_data_unplug *self)
 {
 	char path[96];
@@ -82,13 +88,15 @@ static int find_victim(struct _test_data_unplug *self)
 		file = fopen(path, "re");
 		if (!file)
 			break;
-		if (fscanf(file, "%63s", name) == 1 && !strncmp(name, "npuwin-soft.", 12)) {
+		if (fscanf(file, "%63s", name) == 1) {
 			strcpy(self->name, name);
 			self->victim = n;
 		}
 		fclose(file);
 	}
-	return self->victim;
+	/* The folder stays when the link to it goes. */
+	snprintf(path, sizeof(path), "/sys/class/npuwin/npuwin%d/device/driver", self->victim);
+	return self->victim && realpath(path, self->driver) ? self->victim : 0;
 }
 
 FIXTURE_SETUP(unplug)
@@ -97,8 +105,8 @@ FIXTURE_SETUP(unplug)
 	int fd, i;
 
 	self->domain = -1;
-	if (access(DRIVER "/unbind", W_OK) || !find_victim(self))
-		SKIP(return, "needs root and three software NPUs");
+	if (getuid() || !find_victim(self))
+		SKIP(return, "needs root and three NPUs");
 	fd = device_open(0);
 	ASSERT_GE(fd, 0);
 	self->domain = domain_create(fd, 2, SIZE);
