@@ -111,6 +111,7 @@ struct npuwin_pci_queue {
  * @event_head: events taken
  * @event_lost: losses that have been dealt with
  * @peers_work: asks the device what has become of peers
+ * @states: what it says; the work's
  * @reset_lock: serializes starting and stopping
  * @reset_work: deals with a failure
  * @watch: looks after the device
@@ -145,6 +146,7 @@ struct npuwin_pci {
 	u32 event_head;
 	u32 event_lost;
 	struct work_struct peers_work;
+	u8 states[NPUWIN_MAX_RANKS];
 	struct mutex reset_lock;	/* start, stop */
 	struct work_struct reset_work;
 	struct delayed_work watch;

@@ -348,7 +348,6 @@ static void npuwin_pci_ask(struct npuwin_pci *npci, struct npuwin_member *member
 		},
 	};
 
-	u8 states[NPUWIN_MAX_RANKS];
 	int ret;
 
 	mutex_lock(&domain->lock);
@@ -359,10 +358,10 @@ static void npuwin_pci_ask(struct npuwin_pci *npci, struct npuwin_member *member
 	npuwin_pci_apply_abort(npci, domain, endpoint);
 	mutex_lock(&npci->admin_lock);
 	ret = npuwin_pci_admin_locked(npci, &request, NULL);
-	memcpy(states, npci->scratch, domain->nranks);
+	memcpy(npci->states, npci->scratch, domain->nranks);
 	mutex_unlock(&npci->admin_lock);
 	if (!ret)
-		npuwin_pci_apply_states(domain, states);
+		npuwin_pci_apply_states(domain, npci->states);
 out_unlock:
 	mutex_unlock(&domain->lock);
 }
