@@ -57,15 +57,18 @@ static int open_device(unsigned int number, struct dev_device *device, struct np
 				   "%s does not answer as a device of npuwin.ko: %s", path,
 				   strerror(-rc));
 	}
+	device->soft = !strncmp((const char *)info.backend, "soft", sizeof(info.backend));
 	device->align = info.window_align;
 	device->max_queue_depth = info.max_queue_depth;
 	return 0;
 }
 
-static int by_number(const void *a, const void *b)
+static int by_kind_and_number(const void *a, const void *b)
 {
 	const struct dev_device *left = a, *right = b;
 
+	if (left->soft != right->soft)
+		return left->soft ? 1 : -1;
 	return left->number < right->number ? -1 : left->number > right->number;
 }
 
@@ -109,7 +112,10 @@ static int find_devices(struct dev *dev, struct npuwin_error *err)
 	closedir(dir);
 	if (!dev->count)
 		return rc ? rc : -ENODEV;
-	qsort(dev->devices, dev->count, sizeof(*dev->devices), by_number);
+	qsort(dev->devices, dev->count, sizeof(*dev->devices), by_kind_and_number);
+	while (dev->placed < dev->count &&
+	       dev->devices[dev->placed].soft == dev->devices[0].soft)
+		dev->placed++;
 	return 0;
 }
 

@@ -9,12 +9,14 @@
  * struct dev_device - A device as a context has opened it: its ranks die with this file.
  * @fd: of /dev/npuwinN
  * @number: N
+ * @soft: it is a software NPU
  * @align: window sizes are multiples of this
  * @max_queue_depth: descriptors in a queue at most
  */
 struct dev_device {
 	int fd;
 	unsigned int number;
+	bool soft;
 	uint64_t align;
 	uint32_t max_queue_depth;
 };
@@ -22,7 +24,9 @@ struct dev_device {
 /**
  * struct dev - The provider of a context.
  * @count: elements of @devices
- * @devices: usable ones, by number
+ * @devices: usable ones: hardware first, of each kind by number
+ * @placed: how many are of the first one's kind. A domain's ranks are all on one kind, and
+ *	who does not choose gets these
  * @align: of all of them
  * @lock: protects @domains and their references
  * @domains: domains that ranks of this context are in
@@ -30,6 +34,7 @@ struct dev_device {
 struct dev {
 	uint32_t count;
 	struct dev_device *devices;
+	uint32_t placed;
 	uint64_t align;
 	pthread_mutex_t lock;
 	struct dev_domain *domains;

@@ -81,6 +81,10 @@ static int join_rank(struct dev_rank *own, struct npuwin_error *err)
 	int rc;
 
 	rc = dev_result(ioctl(own->device->fd, NPUWIN_IOC_DOMAIN_JOIN, &join));
+	if (rc == -EOPNOTSUPP)
+		return npuwin_fail(err, rc, rank, NPUWIN_NOBODY,
+				   "rank %" PRId32 " cannot join: /dev/npuwin%u is not of the kind of device that the domain is on",
+				   rank, own->device->number);
 	if (rc != -EBUSY)
 		return rc ? npuwin_fail(err, rc, rank, NPUWIN_NOBODY,
 					"rank %" PRId32 " cannot join: %s", rank, strerror(-rc))
@@ -155,7 +159,7 @@ int dev_join(struct npuwin *ctx, int fd, uint32_t nranks, uint64_t window_size, 
 	rc = check_same(dev, own->domain, nranks, window_size, rank, err);
 	if (rc)
 		goto put_domain;
-	own->device = &dev->devices[device < 0 ? rank % dev->count : (uint32_t)device];
+	own->device = &dev->devices[device < 0 ? rank % dev->placed : (uint32_t)device];
 	own->ep.ctx = ctx;
 	own->ep.rank = rank;
 	own->ep.nranks = nranks;

@@ -144,7 +144,8 @@ NPUWIN_API int npuwin_device_info(struct npuwin *ctx, int index,
  * @rank: 0..nranks-1, each once
  * @window_size: bytes of every rank's window that buffers can be carved from, the same on
  *	every rank; the runtime adds what it needs for itself
- * @device: index of the device to bring a window of, or -1: rank modulo their number
+ * @device: index of the device to bring a window of, or -1: rank modulo the number of
+ *	devices, those of software left out where there is hardware
  * @flags: NPUWIN_DOMAIN_*
  * @deadline_ns: how long to wait for the other ranks
  * @reserved: zero
