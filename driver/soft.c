@@ -5,6 +5,7 @@
  *
  *	echo npuwin-soft.3 >/sys/bus/platform/drivers/npuwin-soft/unbind
  */
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/platform_device.h>
 #include <linux/sizes.h>
@@ -18,10 +19,10 @@ static unsigned int soft_devices;
 module_param(soft_devices, uint, 0444);
 MODULE_PARM_DESC(soft_devices, "Number of software NPUs, 0 to 1024 (default 0)");
 
-static unsigned long soft_memory_mb = 16384;
+static unsigned long soft_memory_mb;
 module_param(soft_memory_mb, ulong, 0444);
 MODULE_PARM_DESC(soft_memory_mb,
-		 "Window memory of each software NPU in MiB (default 16384); allocated on demand");
+		 "Window memory of each software NPU in MiB, or 0 for what the machine has (default 0); allocated on demand");
 
 static int soft_numa_node = NUMA_NO_NODE;
 module_param(soft_numa_node, int, 0444);
@@ -56,7 +57,8 @@ static int npuwin_soft_probe(struct platform_device *pdev)
 	ndev->firmware = "none";
 	ndev->caps = NPUWIN_CAP_MAP_PEERS | NPUWIN_CAP_ADD_I32 | NPUWIN_CAP_ADD_F32 |
 		     NPUWIN_CAP_HUGE;
-	ndev->memory_total = (u64)soft_memory_mb * SZ_1M;
+	ndev->memory_total = soft_memory_mb ? (u64)soft_memory_mb * SZ_1M :
+					      (u64)totalram_pages() << PAGE_SHIFT;
 	ndev->numa_node = soft_numa_node;
 	ret = npuwin_device_register(ndev);
 	if (ret)
