@@ -8,16 +8,23 @@
 /* How long to sleep at most where one wait cannot cover all. */
 #define SLICE_NS	1000000
 
+/* Tell the core that this is a spin, and the compiler to look again in any case. */
+static void relax_once(void)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+#if __has_builtin(__builtin_ia32_pause)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 static void relax(void)
 {
 	int i;
 
-	for (i = 0; i < 16; i++) {
-		__atomic_signal_fence(__ATOMIC_SEQ_CST);
-#if __has_builtin(__builtin_ia32_pause)
-		__builtin_ia32_pause();
-#endif
-	}
+	for (i = 0; i < 16; i++)
+		relax_once();
 }
 
 bool job_pause(const struct job_queue *q, uint32_t round)
