@@ -3,11 +3,11 @@
  * libnpuwin: window memory of NPUs, one-sided writes and notifies between ranks, and
  * all_to_all_v on top of them.
  *
- * Every function returns 0 (or a count, where it says so) or a negative errno, and fills
- * @err, which may be NULL, with a sentence. Nothing is printed, nothing is global, and the
- * process is never ended. A handle may be used by several threads; calls of one rank that
- * communicate are started in the order in which they are made, which must be the same on
- * every rank.
+ * A function that can fail returns 0 (or what it says) or a negative errno, and fills @err,
+ * which may be NULL, with a sentence. Nothing is printed, nothing is global, and the process is
+ * never ended. A handle may be used by several threads. Calls of one rank that communicate are
+ * started in the order in which they are made; that of its collectives (barriers and
+ * all_to_all_v) must be the same on every rank.
  *
  * Times: every @deadline_ns is absolute, in nanoseconds of CLOCK_MONOTONIC;
  * NPUWIN_NO_DEADLINE is none; one that has passed means: do not wait.
@@ -64,8 +64,10 @@ struct npuwin_error {
  * @ctx: out: the context, closed with npuwin_close()
  * @err: out: may be NULL
  *
+ * A program that runs with more rights than its caller does not look at the environment.
+ *
  * Return: 0; -EINVAL for an unknown provider; -ENODEV or -EACCES where it was asked for by
- * name and cannot be used.
+ * name and cannot be used; -ENOMEM.
  */
 NPUWIN_API int npuwin_open(const char *provider, struct npuwin **ctx, struct npuwin_error *err);
 
@@ -172,8 +174,8 @@ struct npuwin_domain_attr {
  * names both); -EBUSY (the rank is taken, or the domain is past forming and takes successors
  * only); -EACCES (another user holds the name); -ENOENT (no such device); -ETIMEDOUT (names a
  * rank that did not come); -EPIPE (a rank died meanwhile, or the domain was aborted);
- * -EOVERFLOW (@window_size), -ENOSPC,
- * -ENOMEM, -ENODEV.
+ * -EOVERFLOW (@window_size is too large), -ENOSPC (the device has no room for it), -ENOMEM,
+ * -ENODEV.
  */
 NPUWIN_API int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr,
 				  struct npuwin_domain **domain, struct npuwin_error *err);
@@ -256,7 +258,7 @@ NPUWIN_API int npuwin_domain_reset_group(struct npuwin_domain *const *domains, u
 /**
  * npuwin_domain_abort() - End every wait in the domain.
  * @domain: a rank of it
- * @error: positive errno that the others are told
+ * @error: positive errno that the others are told, up to 4095; anything else is ECANCELED
  */
 NPUWIN_API void npuwin_domain_abort(struct npuwin_domain *domain, int error);
 
@@ -264,10 +266,10 @@ NPUWIN_API void npuwin_domain_abort(struct npuwin_domain *domain, int error);
  * npuwin_domain_leave() - End a membership.
  * @domain: may be NULL; its requests are freed with it, its buffers too
  *
- * In order: what this rank has completed stays valid for the others, and only calls that
- * need this rank again fail, with -EPIPE; a collective that does aborts the domain, and
- * npuwin_domain_reset() then wants a successor for this rank as for a dead one. Does not
- * wait. A process that ends without it has died as far as its peers can tell.
+ * To leave is not to die: what this rank has completed stays valid for the others, and only
+ * calls that need this rank again fail, with -EPIPE. A collective that does so aborts the
+ * domain, and npuwin_domain_reset() then wants a successor for this rank as for a dead one.
+ * Waits for nobody. A process that ends without it has died as far as its peers can tell.
  */
 NPUWIN_API void npuwin_domain_leave(struct npuwin_domain *domain);
 
@@ -395,8 +397,10 @@ enum npuwin_notify_op {
 /**
  * enum npuwin_put_op - How a put writes.
  * @NPUWIN_COPY: as bytes
- * @NPUWIN_ADD_INT32: adds each int32 atomically
- * @NPUWIN_ADD_FP32: adds each fp32 atomically
+ * @NPUWIN_ADD_INT32: adds each int32 atomically, modulo 2^32
+ * @NPUWIN_ADD_FP32: adds each fp32 atomically, rounded to nearest even
+ *
+ * Adding wants offsets, strides and bytes of a row to be multiples of 4.
  */
 enum npuwin_put_op {
 	NPUWIN_COPY,
@@ -408,10 +412,10 @@ enum npuwin_put_op {
  * struct npuwin_put - A one-sided write of rows.
  * @src: buffer read, this rank's memory of it
  * @src_offset: bytes from its start
- * @src_stride: bytes from row to row
+ * @src_stride: bytes from row to row; of several, @row_bytes at least
  * @dst: buffer written, @dst_rank's memory of it; may be @src
  * @dst_offset: bytes from its start
- * @dst_stride: bytes from row to row
+ * @dst_stride: bytes from row to row; of several, @row_bytes at least
  * @rows: number of rows; 0 moves nothing
  * @row_bytes: bytes of each
  * @dst_rank: destination, may be the own rank
@@ -440,7 +444,9 @@ struct npuwin_put {
  * @put: what
  * @err: out: may be NULL
  *
- * Return: 0; -EINVAL, -EOVERFLOW, -ERANGE (outside the buffer); -EPIPE; -ECANCELED; -ENODEV.
+ * Return: 0; -EINVAL, -EOVERFLOW, -ERANGE (outside the buffer), -EOPNOTSUPP (rail): nothing has
+ * moved; -EPIPE (a rank has died, or @dst_rank has left), -ECANCELED (the domain was aborted),
+ * -ENODEV (the device is gone).
  */
 NPUWIN_API int npuwin_put(struct npuwin_domain *domain, const struct npuwin_put *put,
 			  struct npuwin_error *err);
@@ -477,14 +483,28 @@ NPUWIN_API int npuwin_notify(struct npuwin_domain *domain, uint32_t dst_rank,
  *
  * Spins briefly, then yields, then sleeps. An expired deadline aborts nothing.
  *
- * Return: 0; -ETIMEDOUT (names the expected and the observed value); -EPIPE; -ECANCELED;
- * -ENODEV.
+ * Return: 0; -EINVAL, -ERANGE (outside the buffer); -ETIMEDOUT (names the expected and the
+ * observed value); -EPIPE (a rank has died), -ECANCELED (the domain was aborted), -ENODEV (the
+ * device is gone).
  */
 NPUWIN_API int npuwin_wait(struct npuwin_domain *domain, const struct npuwin_buffer *buffer,
 			   uint64_t offset, uint32_t cmp, int32_t value, int64_t deadline_ns,
 			   int32_t *observed, struct npuwin_error *err);
 
-/** npuwin_test() - npuwin_wait() that looks once. Return: 0; -EAGAIN if it does not hold. */
+/**
+ * npuwin_test() - Look once whether an int32 of the own window compares.
+ * @domain: this rank
+ * @buffer: buffer of the cell
+ * @offset: bytes from its start, a multiple of 4
+ * @cmp: enum npuwin_cmp
+ * @value: operand
+ * @observed: out: what the cell read; may be NULL
+ * @err: out: may be NULL
+ *
+ * Looks at memory alone: it tells nothing of ranks that are gone.
+ *
+ * Return: 0; -EAGAIN if it does not compare; -EINVAL, -ERANGE (outside the buffer).
+ */
 NPUWIN_API int npuwin_test(struct npuwin_domain *domain, const struct npuwin_buffer *buffer,
 			   uint64_t offset, uint32_t cmp, int32_t value, int32_t *observed,
 			   struct npuwin_error *err);
@@ -495,8 +515,9 @@ NPUWIN_API int npuwin_test(struct npuwin_domain *domain, const struct npuwin_buf
  * @deadline_ns: -ETIMEDOUT when it passes, and the domain is aborted
  * @err: out: may be NULL
  *
- * A collective: ranks that call different collectives get an error, as for
- * npuwin_all_to_all_v().
+ * A collective: ranks that call different ones at the same time get an error.
+ *
+ * Return: as npuwin_all_to_all_v().
  */
 NPUWIN_API int npuwin_barrier(struct npuwin_domain *domain, int64_t deadline_ns,
 			      struct npuwin_error *err);
@@ -523,7 +544,8 @@ enum npuwin_mode {
  * struct npuwin_a2av - Operands of all_to_all_v on NR ranks.
  * @input: [NR*MAX_RECV, SIZE…], any dtype; block d goes to rank d
  * @target: same shape and dtype; block s comes from rank s. MAX_RECV = shape[0] / NR
- * @signal: int32 [NR] or [NR,1], credits; all cells 0 before the first call and after
+ * @signal: int32 [NR] or [NR,1], credits: all cells are 0 before the first call, and again once
+ *	every rank has returned
  * @send_counts: int32 [NR] or [NR,1]: rows for each destination, read when the call starts
  * @recv_counts: int32 [NR] or [NR,1]: rows that each source sent here
  * @mode: enum npuwin_mode
@@ -607,12 +629,14 @@ NPUWIN_API int npuwin_all_to_all_v(struct npuwin_domain *domain, const struct np
  * @domains: @n memberships, in distinct ranks
  * @ops: @n operands, by the same index
  * @n: at least 1
- * @deadline_ns: as above
- * @results: in/out: @n elements, or NULL
+ * @deadline_ns: when to give up; the domain is then aborted
+ * @results: in/out: @n elements, by the same index, or NULL
  * @err: out: of the first that failed; may be NULL
  *
- * The host-orchestrated form: the calling thread drives all of them, whatever n.
- * An argument error of one prevents all.
+ * The host-orchestrated form: the calling thread drives all of them, whatever @n. An argument
+ * error of one prevents all.
+ *
+ * Return: as npuwin_all_to_all_v(), of the first that failed.
  */
 NPUWIN_API int npuwin_all_to_all_v_group(struct npuwin_domain *const *domains,
 					 const struct npuwin_a2av *ops, uint32_t n,
@@ -629,13 +653,17 @@ NPUWIN_API int npuwin_all_to_all_v_group(struct npuwin_domain *const *domains,
  * @err: out: may be NULL
  *
  * Several may be in flight; they execute in the order of their starts. On the host rail it
- * goes on by itself; on the direct rail it goes on while the caller tests or waits, for it or
- * for another rank's of the same context, and by itself once npuwin_request_fd() was called.
+ * goes on by itself; on the direct rail it goes on while somebody tests or waits, for it or for
+ * another request of the same context and domain, and by itself once npuwin_request_fd() was
+ * called.
  *
  * A start waits, at most until @deadline_ns, for a blocking call that another thread is in for
  * this rank, and for requests in flight on the other rail.
  *
- * Return: as npuwin_all_to_all_v(); -EBUSY where 256 requests of this rank are in flight.
+ * Return: 0, or what npuwin_all_to_all_v() returns before anything moves; -EBUSY where 256
+ * requests of this rank are in flight; -ETIMEDOUT, and the domain is aborted, where such a wait
+ * came to its end; -EPIPE or -ECANCELED where the domain was aborted before. Whether the ranks
+ * agree, and how the call ended, is told by npuwin_request_test() and npuwin_request_wait().
  */
 NPUWIN_API int npuwin_all_to_all_v_start(struct npuwin_domain *domain,
 					 const struct npuwin_a2av *op, int64_t deadline_ns,
