@@ -67,7 +67,7 @@ void collective_patch(struct npuwin_request *request, int64_t deadline_ns)
 	const struct plan *plan = request->plan;
 	const struct endpoint *ep = request->domain->ep;
 	const struct npuwin_tensor *tensor = &plan->op.send_counts;
-	struct npuwin_desc *descs = request->descs + handshake_count(ep->nranks);
+	struct npuwin_desc *descs = request_program(request) + handshake_count(ep->nranks);
 	int32_t max_recv = (int32_t)plan->shape.max_recv;
 	const int32_t *counts;
 	uint32_t dest;

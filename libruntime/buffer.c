@@ -26,6 +26,9 @@
  * @first: buffer of the lowest offset
  * @count: allocations made
  * @digest: of their sizes and offsets
+ * @told: @count when peers were last told, 0 if they know of none
+ * @made: the newest allocations: number n, counted from 0, is element n % HISTORY
+ * @before: @digest before each of them
  */
 struct heap {
 	struct npuwin_domain *domain;
@@ -35,6 +38,9 @@ struct heap {
 	struct npuwin_buffer *first;
 	uint32_t count;
 	uint32_t digest;
+	uint32_t told;
+	struct allocation made[HISTORY];
+	uint32_t before[HISTORY];
 };
 
 struct heap *heap_create(struct npuwin_domain *domain, uint64_t start, uint64_t end)
@@ -119,10 +125,65 @@ void heap_zero_signals(struct heap *heap)
 
 static void heap_record(struct heap *heap, const struct npuwin_buffer *buffer)
 {
-	uint64_t entry[2] = { buffer->offset, buffer->size };
+	struct allocation *made = &heap->made[heap->count % HISTORY];
 
+	made->offset = buffer->offset;
+	made->size = buffer->size;
+	heap->before[heap->count % HISTORY] = heap->digest;
+	heap->digest = signature_crc(heap->digest, made, sizeof(*made));
 	heap->count++;
-	heap->digest = signature_crc(heap->digest, entry, sizeof(entry));
+}
+
+bool heap_has_news(const struct heap *heap)
+{
+	return heap->told != heap->count;
+}
+
+void heap_tell(struct heap *heap)
+{
+	const struct endpoint *ep = heap->domain->ep;
+
+	memcpy(ep->window[ep->rank] + handshake_history(ep->nranks, ep->rank), heap->made,
+	       sizeof(heap->made));
+	heap->told = heap->count;
+}
+
+void heap_tell_again(struct heap *heap)
+{
+	heap->told = 0;
+}
+
+void heap_difference(const struct heap *heap, const struct signature *own,
+		     const struct signature *peer, const struct allocation *told,
+		     struct alloc_difference *difference)
+{
+	uint32_t newest = heap->count > peer->allocs ? heap->count : peer->allocs;
+	uint32_t first = newest > HISTORY ? newest - HISTORY : 0, i;
+	uint32_t digest = heap->digest;
+
+	*difference = (struct alloc_difference) { 0 };
+	if (first > own->allocs || first > peer->allocs)
+		return;
+	if (first < heap->count)
+		digest = heap->before[first % HISTORY];
+	for (i = first; i < peer->allocs; i++)
+		digest = signature_crc(digest, &told[i % HISTORY], sizeof(*told));
+	if (digest != peer->alloc_digest)
+		return;
+	for (i = first; i < own->allocs || i < peer->allocs; i++) {
+		struct allocation a = { 0 }, b = { 0 };
+
+		if (i < own->allocs)
+			a = heap->made[i % HISTORY];
+		if (i < peer->allocs)
+			b = told[i % HISTORY];
+		if (a.offset == b.offset && a.size == b.size)
+			continue;
+		difference->number = i + 1;
+		difference->own = a;
+		difference->peer = b;
+		return;
+	}
 }
 
 /*

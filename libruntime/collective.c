@@ -47,6 +47,7 @@ void collective_reset(struct npuwin_domain *domain)
 			request_end(request);
 	handshake_reset(domain->ep);
 	heap_zero_signals(domain->heap);
+	heap_tell_again(domain->heap);
 	domain->seq = 0;
 	pthread_mutex_unlock(&domain->lock);
 }

@@ -15,7 +15,9 @@
  *
  * A barrier ends with the signatures. Every rank has entered before the first byte of a
  * block moves, and has compared all signatures before it moves one itself; where any two
- * signatures differ, every rank sees one that differs from its own.
+ * signatures differ, every rank sees one that differs from its own. Where buffers have been
+ * allocated since peers were last told, a TPUT of the newest allocations to each of them comes
+ * before all that.
  *
  * Lock order: npuwin_domain.lock is innermost but for what a provider or job.c holds
  * inside a call. It is not held while waiting for peers. Who starts collectives holds the
@@ -58,6 +60,35 @@ struct npuwin_buffer {
 	struct signal_cells *signals;
 };
 
+/* Allocations of a rank that its peers know of: the newest ones. Not for the comparison, but for
+ * what is said where it fails.
+ */
+#define HISTORY		32
+
+/**
+ * struct allocation - A buffer as it was made.
+ * @offset: in the window
+ * @size: bytes; 0: there is none
+ */
+struct allocation {
+	uint64_t offset;
+	uint64_t size;
+};
+
+/**
+ * struct alloc_difference - The first allocation in which two ranks differ.
+ * @number: counted from 1, or 0: it is not known
+ * @own: the caller's
+ * @peer: the other rank's
+ */
+struct alloc_difference {
+	uint32_t number;
+	struct allocation own;
+	struct allocation peer;
+};
+
+struct signature;
+
 /* An allocator of [start, end) of @domain's window; NULL without memory. */
 struct heap *heap_create(struct npuwin_domain *domain, uint64_t start, uint64_t end);
 /* Frees every buffer too. */
@@ -66,6 +97,26 @@ void heap_destroy(struct heap *heap);
 bool heap_owns(const struct heap *heap, const struct npuwin_buffer *buffer);
 /* How many allocations were made, and a digest of their sizes and places. */
 void heap_history(const struct heap *heap, uint32_t *count, uint32_t *digest);
+/* Whether there are allocations that peers have not been told of. */
+bool heap_has_news(const struct heap *heap);
+/* Write the history to where it is sent from. */
+void heap_tell(struct heap *heap);
+/* Peers may not have been told, or have forgotten. */
+void heap_tell_again(struct heap *heap);
+/**
+ * heap_difference() - Find the first allocation in which two ranks differ.
+ * @heap: the own one
+ * @own: signature of the caller, of now or of an earlier call
+ * @peer: a private copy of the peer's signature
+ * @told: a private copy of the history that the peer has sent, HISTORY elements
+ * @difference: out
+ *
+ * What was sent is believed only if it leads to the digest in the peer's signature: it may be
+ * damaged, or of another call, or not reach back far enough.
+ */
+void heap_difference(const struct heap *heap, const struct signature *own,
+		     const struct signature *peer, const struct allocation *told,
+		     struct alloc_difference *difference);
 /* Remember a signal, so that heap_zero_signals() finds its cells. */
 int heap_add_signal(struct npuwin_buffer *buffer, uint64_t offset);
 void heap_zero_signals(struct heap *heap);
@@ -138,12 +189,14 @@ void signature_seal(struct signature *signature);
  * @rank: the caller
  * @peer: a private copy of the signature of @peer_rank
  * @peer_rank: the rank it is compared with
+ * @difference: in their allocations
  * @err: out: may be NULL
  *
  * Return: -EPROTO.
  */
 int signature_explain(const struct signature *own, uint32_t rank, const struct signature *peer,
-		      uint32_t peer_rank, struct npuwin_error *err);
+		      uint32_t peer_rank, const struct alloc_difference *difference,
+		      struct npuwin_error *err);
 
 /* Offset of the int32 that rank @from credits in call @seq. */
 uint64_t handshake_ready(uint32_t nranks, uint32_t seq, uint32_t from);
@@ -151,12 +204,17 @@ uint64_t handshake_ready(uint32_t nranks, uint32_t seq, uint32_t from);
 uint64_t handshake_slot(uint32_t nranks, uint32_t seq, uint32_t from);
 /* Offset of the own signature of a call in flight, @stage < HANDSHAKE_STAGES. */
 uint64_t handshake_stage(uint32_t nranks, uint32_t stage);
+/* Offset of the history of rank @from: as it is sent, or as it was received. */
+uint64_t handshake_history(uint32_t nranks, uint32_t from);
 
 /* Clear @count int32 at @offset of the own window, at which somebody may still look. */
 void handshake_zero_cells(const struct endpoint *ep, uint64_t offset, uint32_t count);
 /* Clear the runtime's own part of the own window. */
 void handshake_reset(const struct endpoint *ep);
 
+/* Descriptors that tell peers of allocations, in front of a program that needs them. */
+uint32_t handshake_news_count(uint32_t nranks);
+void handshake_build_news(const struct endpoint *ep, struct npuwin_desc *descs);
 /* Descriptors of a handshake. */
 uint32_t handshake_count(uint32_t nranks);
 /* Write what of them does not depend on the call. The last one has no F_CQE yet. */
@@ -300,6 +358,7 @@ void plan_put(struct npuwin_domain *domain, struct plan *plan);
  * @stage: where that is in the window
  * @staged: @stage is taken
  * @armed: @job has been started, or is about to be
+ * @tells: @job tells peers of allocations
  * @pins: threads that wait for @job to make way for another
  * @settled: @code and @error are valid
  * @code: 0 or a negative errno
@@ -307,7 +366,7 @@ void plan_put(struct npuwin_domain *domain, struct plan *plan);
  * @nclamped: elements of @clamps
  * @bytes: bytes of rows that the program writes
  * @clamps: send counts that were out of range, nranks elements
- * @descs: the program
+ * @descs: the telling of allocations, and then the program
  */
 struct npuwin_request {
 	struct job job;
@@ -319,6 +378,7 @@ struct npuwin_request {
 	uint32_t stage;
 	bool staged;
 	bool armed;
+	bool tells;
 	uint32_t pins;
 	bool settled;
 	int code;
@@ -328,6 +388,12 @@ struct npuwin_request {
 	struct npuwin_clamp *clamps;
 	struct npuwin_desc descs[];
 };
+
+/* The program, without the telling of allocations. */
+static inline struct npuwin_desc *request_program(struct npuwin_request *request)
+{
+	return request->descs + handshake_news_count(request->domain->ep->nranks);
+}
 
 /* Take a request of @plan. Locked. -ENOMEM, or -EBUSY for too many in flight. */
 int request_get(struct npuwin_domain *domain, struct plan *plan,

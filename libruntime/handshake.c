@@ -5,9 +5,11 @@
  *	offset 0	ready	int32 [HANDSHAKE_SLOTS][nranks]	entry credits, by rank
  *	then		slot	64 bytes [HANDSHAKE_SLOTS][nranks]	signatures, by rank
  *	then		stage	64 bytes [HANDSHAKE_STAGES]	own signatures, to be sent
+ *	then		history	16 bytes [nranks][HISTORY]	allocations, by rank
  *
  * Call n uses row n % HANDSHAKE_SLOTS of the first two. A rank enters call n + 1 only after
- * call n told it that every rank has entered n, so no row is used by two calls at once.
+ * call n told it that every rank has entered n, so no row is used by two calls at once. A
+ * history is not of a call: it stays until its rank sends a newer one.
  */
 #include <stddef.h>
 #include <string.h>
@@ -18,6 +20,7 @@
 #define SLOT_SIZE	sizeof(struct signature)
 
 _Static_assert(sizeof(struct signature) == 64, "a signature is one cache line");
+_Static_assert((HISTORY & (HISTORY - 1)) == 0, "the number of allocations wraps");
 _Static_assert((HANDSHAKE_SLOTS & (HANDSHAKE_SLOTS - 1)) == 0, "seq wraps");
 
 static uint64_t align_up(uint64_t value, uint64_t align)
@@ -37,7 +40,7 @@ static uint64_t stages_start(uint32_t nranks)
 
 uint64_t handshake_size(uint32_t nranks)
 {
-	return align_up(stages_start(nranks) + HANDSHAKE_STAGES * SLOT_SIZE, PAGE);
+	return align_up(handshake_history(nranks, nranks), PAGE);
 }
 
 uint64_t handshake_ready(uint32_t nranks, uint32_t seq, uint32_t from)
@@ -56,6 +59,12 @@ uint64_t handshake_stage(uint32_t nranks, uint32_t stage)
 	return stages_start(nranks) + stage * SLOT_SIZE;
 }
 
+uint64_t handshake_history(uint32_t nranks, uint32_t from)
+{
+	return stages_start(nranks) + HANDSHAKE_STAGES * SLOT_SIZE +
+	       (uint64_t)from * HISTORY * sizeof(struct allocation);
+}
+
 void handshake_zero_cells(const struct endpoint *ep, uint64_t offset, uint32_t count)
 {
 	int32_t *cell = (int32_t *)(ep->window[ep->rank] + offset);
@@ -70,6 +79,28 @@ void handshake_reset(const struct endpoint *ep)
 
 	handshake_zero_cells(ep, 0, HANDSHAKE_SLOTS * ep->nranks);
 	memset(ep->window[ep->rank] + slots, 0, handshake_size(ep->nranks) - slots);
+}
+
+uint32_t handshake_news_count(uint32_t nranks)
+{
+	return nranks - 1;
+}
+
+void handshake_build_news(const struct endpoint *ep, struct npuwin_desc *descs)
+{
+	uint64_t at = handshake_history(ep->nranks, ep->rank);
+	uint32_t i;
+
+	for (i = 0; i < handshake_news_count(ep->nranks); i++)
+		descs[i] = (struct npuwin_desc) {
+			.opcode = NPUWIN_OP_TPUT,
+			.sub = NPUWIN_PUT_COPY,
+			.rank = (ep->rank + 1 + i) % ep->nranks,
+			.src_off = at,
+			.dst_off = at,
+			.rows = 1,
+			.row_bytes = HISTORY * sizeof(struct allocation),
+		};
 }
 
 uint32_t handshake_count(uint32_t nranks)

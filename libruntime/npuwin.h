@@ -280,7 +280,8 @@ NPUWIN_API void npuwin_domain_leave(struct npuwin_domain *domain);
 /**
  * npuwin_buffer_alloc() - Carve a symmetric buffer from every rank's window.
  * @domain: each rank allocates the same sizes and alignments (and frees them) in the same
- *	order; a difference is found by the next collective, which names both ranks
+ *	order; a difference is found by the next collective, which names two ranks, the first
+ *	allocation in which they differ, and its size on both
  * @size: bytes, not zero
  * @align: of its offset and address, a power of two up to 4096, or 0 for 64
  * @buffer: out: freed with npuwin_buffer_free() or by leaving

@@ -135,8 +135,9 @@ static int outcome_timeout(const struct npuwin_request *request, const char *wha
 {
 	const struct npuwin_cqe *cqe = &request->job.cqe;
 	const struct endpoint *ep = request->domain->ep;
+	uint64_t before = request->job.count - request->plan->count;
 
-	if (cqe->seq < handshake_count(ep->nranks))
+	if (cqe->seq < before + handshake_count(ep->nranks))
 		return npuwin_fail(err, -ETIMEDOUT, ep->rank, (int32_t)cqe->cell,
 				   "%s: deadline: rank %u has not entered the call: its credit is %d, expected %d",
 				   what, cqe->cell, cqe->value, 1);
@@ -150,6 +151,8 @@ static int outcome_mismatch(const struct npuwin_request *request, const char *wh
 {
 	const struct npuwin_cqe *cqe = &request->job.cqe;
 	const struct endpoint *ep = request->domain->ep;
+	struct alloc_difference difference;
+	struct allocation told[HISTORY];
 	struct signature peer;
 	uint64_t slot;
 
@@ -162,7 +165,9 @@ static int outcome_mismatch(const struct npuwin_request *request, const char *wh
 		return npuwin_fail(err, -EPROTO, ep->rank, (int32_t)cqe->cell,
 				   "%s: rank %u and rank %u have not made the same call",
 				   what, ep->rank, cqe->cell);
-	return signature_explain(&request->signature, ep->rank, &peer, cqe->cell, err);
+	memcpy(told, ep->window[ep->rank] + handshake_history(ep->nranks, cqe->cell), sizeof(told));
+	heap_difference(request->domain->heap, &request->signature, &peer, told, &difference);
+	return signature_explain(&request->signature, ep->rank, &peer, cqe->cell, &difference, err);
 }
 
 int outcome_request(const struct npuwin_request *request, struct npuwin_error *err)

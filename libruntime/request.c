@@ -11,7 +11,8 @@
 static struct npuwin_request *request_create(struct npuwin_domain *domain, struct plan *plan)
 {
 	uint32_t nranks = domain->ep->nranks;
-	size_t descs = plan->count * sizeof(struct npuwin_desc);
+	uint32_t news = handshake_news_count(nranks);
+	size_t descs = (news + plan->count) * sizeof(struct npuwin_desc);
 	struct npuwin_request *request;
 
 	request = calloc(1, sizeof(*request) + descs + nranks * sizeof(struct npuwin_clamp));
@@ -20,8 +21,9 @@ static struct npuwin_request *request_create(struct npuwin_domain *domain, struc
 	request->domain = domain;
 	request->plan = plan;
 	request->clamps = (struct npuwin_clamp *)((uint8_t *)request->descs + descs);
-	collective_build(domain->ep, plan, request->descs);
-	request->descs[plan->count - 1].flags |= NPUWIN_DESC_F_CQE;
+	handshake_build_news(domain->ep, request->descs);
+	collective_build(domain->ep, plan, request_program(request));
+	request_program(request)[plan->count - 1].flags |= NPUWIN_DESC_F_CQE;
 	return request;
 }
 
@@ -90,9 +92,21 @@ void request_put(struct npuwin_request *request)
 	plan_put(domain, request->plan);
 }
 
+/* Whether an earlier call may yet read what it tells of allocations. */
+static bool request_telling(const struct npuwin_request *request)
+{
+	const struct npuwin_request *older;
+
+	for (older = request->next; older; older = older->next)
+		if (older->armed && older->tells && !older->settled)
+			return true;
+	return false;
+}
+
 void request_arm(struct npuwin_request *request, int64_t deadline_ns)
 {
 	struct npuwin_domain *domain = request->domain;
+	uint32_t news = handshake_news_count(domain->ep->nranks);
 	struct signature *signature = &request->signature;
 
 	/* Descriptors know no negative deadlines; both have passed. */
@@ -102,13 +116,17 @@ void request_arm(struct npuwin_request *request, int64_t deadline_ns)
 	signature->seq = domain->seq++;
 	heap_history(domain->heap, &signature->allocs, &signature->alloc_digest);
 	signature_seal(signature);
-	handshake_patch(domain->ep, request->descs, signature, request->stage, deadline_ns);
+	handshake_patch(domain->ep, request_program(request), signature, request->stage,
+			deadline_ns);
 	collective_patch(request, deadline_ns);
+	request->tells = heap_has_news(domain->heap) && !request_telling(request);
+	if (request->tells)
+		heap_tell(domain->heap);
 	request->job = (struct job) {
 		.ep = domain->ep,
 		.rail = request->plan->rail,
-		.descs = request->descs,
-		.count = request->plan->count,
+		.descs = request->tells ? request->descs : request_program(request),
+		.count = (request->tells ? news : 0) + request->plan->count,
 		.event_fd = -1,
 	};
 	request->armed = true;
@@ -118,6 +136,8 @@ void request_disarm(struct npuwin_request *request)
 {
 	request->domain->seq--;
 	request->armed = false;
+	if (request->tells)
+		heap_tell_again(request->domain->heap);
 }
 
 static void request_close(struct npuwin_request *request, bool abort)

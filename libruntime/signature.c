@@ -33,39 +33,44 @@ void signature_seal(struct signature *signature)
 				       sizeof(*signature) - offsetof(struct signature, version));
 }
 
-static void say_number(char *text, size_t size, uint64_t value)
+static void say_number(char *text, size_t size, const struct signature *signature, uint64_t value)
 {
 	snprintf(text, size, "%" PRIu64, value);
 }
 
-static void say_digest(char *text, size_t size, uint64_t value)
+static void say_digest(char *text, size_t size, const struct signature *signature, uint64_t value)
 {
 	snprintf(text, size, "digest %08" PRIx64, value);
 }
 
-static void say_kind(char *text, size_t size, uint64_t value)
+static void say_allocs(char *text, size_t size, const struct signature *signature, uint64_t value)
+{
+	snprintf(text, size, "made %u", signature->allocs);
+}
+
+static void say_kind(char *text, size_t size, const struct signature *signature, uint64_t value)
 {
 	snprintf(text, size, "%s", collective_name((uint32_t)value));
 }
 
-static void say_mode(char *text, size_t size, uint64_t value)
+static void say_mode(char *text, size_t size, const struct signature *signature, uint64_t value)
 {
 	if (value == NPUWIN_MODE_BLOCK)
 		snprintf(text, size, "block");
 	else if (value == NPUWIN_MODE_ROWS)
 		snprintf(text, size, "rows");
 	else
-		say_number(text, size, value);
+		say_number(text, size, signature, value);
 }
 
-static void say_dtype(char *text, size_t size, uint64_t value)
+static void say_dtype(char *text, size_t size, const struct signature *signature, uint64_t value)
 {
 	const char *name = npuwin_dtype_name((uint32_t)value);
 
 	if (name)
 		snprintf(text, size, "%s", name);
 	else
-		say_number(text, size, value);
+		say_number(text, size, signature, value);
 }
 
 /**
@@ -73,13 +78,13 @@ static void say_dtype(char *text, size_t size, uint64_t value)
  * @name: in a sentence
  * @offset: where
  * @size: bytes: 1, 4 or 8
- * @say: how its value reads
+ * @say: how its value reads, in that signature
  */
 struct field {
 	const char *name;
 	size_t offset;
 	size_t size;
-	void (*say)(char *text, size_t size, uint64_t value);
+	void (*say)(char *text, size_t size, const struct signature *signature, uint64_t value);
 };
 
 #define FIELD(name, member, say) \
@@ -92,7 +97,7 @@ static const struct field fields[] = {
 	FIELD("the collective", kind, say_kind),
 	FIELD("the number of the call", seq, say_number),
 	FIELD("the number of buffers allocated", allocs, say_number),
-	FIELD("the sequence of buffer allocations", alloc_digest, say_digest),
+	FIELD("the sequence of buffer allocations", alloc_digest, say_allocs),
 	FIELD("MAX_RECV", max_recv, say_number),
 	FIELD("dtype", dtype, say_dtype),
 	FIELD("SIZE: number of dimensions of target", ndim, say_number),
@@ -118,27 +123,52 @@ static uint64_t field_get(const struct signature *signature, const struct field 
 	}
 }
 
+/* Where it lies is said where sizes are the same. */
+static void say_allocation(char *text, size_t size, const struct allocation *made, bool place)
+{
+	if (!made->size)
+		snprintf(text, size, "none");
+	else if (place)
+		snprintf(text, size, "%" PRIu64 " bytes at offset %" PRIu64, made->size,
+			 made->offset);
+	else
+		snprintf(text, size, "%" PRIu64 " bytes", made->size);
+}
+
+static bool is_of_allocations(const struct field *field)
+{
+	return field->offset == offsetof(struct signature, allocs) ||
+	       field->offset == offsetof(struct signature, alloc_digest);
+}
+
 int signature_explain(const struct signature *own, uint32_t rank, const struct signature *peer,
-		      uint32_t peer_rank, struct npuwin_error *err)
+		      uint32_t peer_rank, const struct alloc_difference *difference,
+		      struct npuwin_error *err)
 {
 	/* Both sides say the same sentence: the lower rank comes first. */
 	bool own_first = rank < peer_rank;
-	const struct signature *a = own_first ? own : peer, *b = own_first ? peer : own;
+	bool same_size = difference->own.size == difference->peer.size;
 	const char *what = collective_name(own->kind);
-	char text_a[32], text_b[32];
-	size_t i;
+	char name[64], text_own[64], text_peer[64];
+	const struct field *field = fields, *end = fields + ARRAY_SIZE(fields);
 
-	for (i = 0; i < ARRAY_SIZE(fields); i++) {
-		if (field_get(a, &fields[i]) == field_get(b, &fields[i]))
-			continue;
-		fields[i].say(text_a, sizeof(text_a), field_get(a, &fields[i]));
-		fields[i].say(text_b, sizeof(text_b), field_get(b, &fields[i]));
+	while (field < end && field_get(own, field) == field_get(peer, field))
+		field++;
+	if (field == end)
 		return npuwin_fail(err, -EPROTO, rank, peer_rank,
-				   "%s: %s differs: rank %u has %s, rank %u has %s", what,
-				   fields[i].name, own_first ? rank : peer_rank, text_a,
-				   own_first ? peer_rank : rank, text_b);
+				   "%s: rank %u and rank %u have not made the same call", what,
+				   own_first ? rank : peer_rank, own_first ? peer_rank : rank);
+	if (difference->number && is_of_allocations(field)) {
+		snprintf(name, sizeof(name), "buffer allocation %u", difference->number);
+		say_allocation(text_own, sizeof(text_own), &difference->own, same_size);
+		say_allocation(text_peer, sizeof(text_peer), &difference->peer, same_size);
+	} else {
+		snprintf(name, sizeof(name), "%s", field->name);
+		field->say(text_own, sizeof(text_own), own, field_get(own, field));
+		field->say(text_peer, sizeof(text_peer), peer, field_get(peer, field));
 	}
 	return npuwin_fail(err, -EPROTO, rank, peer_rank,
-			   "%s: rank %u and rank %u have not made the same call", what,
-			   own_first ? rank : peer_rank, own_first ? peer_rank : rank);
+			   "%s: %s differs: rank %u has %s, rank %u has %s", what, name,
+			   own_first ? rank : peer_rank, own_first ? text_own : text_peer,
+			   own_first ? peer_rank : rank, own_first ? text_peer : text_own);
 }

@@ -200,7 +200,8 @@ static void allocation_party(struct party *p)
 	party_sync(p);
 	err = fresh_error();
 	ret = party_call(p, sets, far(), NULL, &err);
-	CHECK_ERR(ret, -EPROTO, &err, "rank 2");
+	CHECK_ERR(ret, -EPROTO, &err, "buffer allocation 1", "rank 2 has 3000 bytes",
+		  " has 1000 bytes");
 	CHECK(err.rank == 2 || err.peer == 2);
 	CHECK(err.rank >= 0 && err.peer >= 0 && err.rank != err.peer);
 	party_sync(p);
@@ -209,7 +210,7 @@ static void allocation_party(struct party *p)
 	party_sync(p);
 	err = fresh_error();
 	ret = party_call(p, sets, far(), NULL, &err);
-	CHECK_ERR(ret, -EPROTO, &err, "rank 2");
+	CHECK_ERR(ret, -EPROTO, &err, "buffer allocation 1", "rank 2 has 3000 bytes");
 	party_sync(p);
 
 	party_free(p, sets);

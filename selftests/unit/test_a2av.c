@@ -268,16 +268,105 @@ static void test_disagree(void **state)
 	local_close(l);
 }
 
+static struct npuwin_buffer *extra(struct local *l, uint32_t r, uint64_t size)
+{
+	struct npuwin_buffer *buffer;
+
+	assert_ok(l, npuwin_buffer_alloc(l->domain[r], size, 0, &buffer, &l->err));
+	return buffer;
+}
+
+static void extra_on_all(struct local *l, uint32_t count, uint64_t size)
+{
+	uint32_t r, i;
+
+	for (r = 0; r < l->n; r++)
+		for (i = 0; i < count; i++)
+			extra(l, r, size);
+}
+
 static void test_disagree_allocations(void **state)
 {
 	struct local *l = local_open(2, 1 << 16);
-	struct npuwin_buffer *extra[2];
+	uint8_t *told;
 
 	local_operands(l, 2, 4, NPUWIN_FP32);
-	assert_ok(l, npuwin_buffer_alloc(l->domain[0], 64, 0, &extra[0], &l->err));
-	expect_disagreement(l, "buffers allocated differs: rank 0 has 6, rank 1 has 5");
-	assert_ok(l, npuwin_buffer_alloc(l->domain[1], 128, 0, &extra[1], &l->err));
-	expect_disagreement(l, "sequence of buffer allocations differs");
+	extra(l, 0, 64);
+	expect_disagreement(l, "buffer allocation 6 differs: rank 0 has 64 bytes, rank 1 has none");
+	extra(l, 1, 128);
+	expect_disagreement(l, "buffer allocation 6 differs: rank 0 has 64 bytes, rank 1 has 128 bytes");
+	/* It is the first one that counts, and those that are told are told once. */
+	extra_on_all(l, HISTORY - 6, 32);
+	expect_disagreement(l, "buffer allocation 6 differs: rank 0 has 64 bytes, rank 1 has 128 bytes");
+	expect_disagreement(l, "buffer allocation 6 differs: rank 0 has 64 bytes, rank 1 has 128 bytes");
+	/* A reset clears it, and it is told again. */
+	npuwin_domain_abort(l->domain[0], EIO);
+	assert_ok(l, npuwin_domain_reset_group(l->domain, 2, far(), &l->err));
+	expect_disagreement(l, "buffer allocation 6 differs: rank 0 has 64 bytes, rank 1 has 128 bytes");
+	extra_on_all(l, 5, 32);
+	expect_disagreement(l, "buffer allocation 6 differs: rank 0 has 64 bytes, rank 1 has 128 bytes");
+	extra_on_all(l, 1, 32);
+	expect_disagreement(l, "the sequence of buffer allocations differs: rank 0 has made 38, rank 1 has made 38");
+	extra(l, 1, 32);
+	expect_disagreement(l, "the number of buffers allocated differs: rank 0 has 38, rank 1 has 39");
+	local_close(l);
+
+	/* Behind many that are alike; and a peer that does not tell the truth about them. */
+	l = local_open(2, 1 << 16);
+	local_operands(l, 2, 4, NPUWIN_FP32);
+	extra_on_all(l, 100, 64);
+	local_exchange(l, 0);
+	extra(l, 0, 1000);
+	extra(l, 0, 3000);
+	extra(l, 1, 3000);
+	extra(l, 1, 1000);
+	expect_disagreement(l, "buffer allocation 106 differs: rank 0 has 1000 bytes, rank 1 has 3000 bytes");
+	told = l->domain[0]->ep->window[0] + handshake_history(2, 1);
+	memset(told, 0xff, HISTORY * sizeof(struct allocation));
+	told = l->domain[1]->ep->window[1] + handshake_history(2, 0);
+	memset(told, 0xff, HISTORY * sizeof(struct allocation));
+	expect_disagreement(l, "the sequence of buffer allocations differs: rank 0 has made 107, rank 1 has made 107");
+	local_close(l);
+
+	/* The same size elsewhere, because of a free that the other has not made. */
+	l = local_open(2, 1 << 16);
+	local_operands(l, 2, 4, NPUWIN_FP32);
+	npuwin_buffer_free(extra(l, 0, 64));
+	extra(l, 0, 64);
+	extra(l, 1, 64);
+	extra(l, 1, 64);
+	expect_disagreement(l, "buffer allocation 7 differs: rank 0 has 64 bytes at offset ");
+	local_close(l);
+}
+
+/* What is told of allocations is not changed while an earlier call may read it. */
+static void test_tell_in_flight(void **state)
+{
+	struct local *l = local_open(2, 1 << 16);
+	struct npuwin_request *request[2][2];
+	uint32_t r, i;
+
+	local_operands(l, 2, 4, NPUWIN_FP32);
+	for (i = 0; i < 2; i++) {
+		for (r = 0; r < 2; r++) {
+			assert_ok(l, npuwin_all_to_all_v_start(l->domain[r], &l->op[r], far(),
+							       &request[r][i], &l->err));
+			assert_int_equal(request[r][i]->tells, !i);
+		}
+		extra_on_all(l, 1, 64);
+		for (r = 0; r < 2; r++)
+			assert_true(heap_has_news(l->domain[r]->heap));
+	}
+	for (r = 0; r < 2; r++)
+		for (i = 0; i < 2; i++) {
+			assert_ok(l, npuwin_request_wait(request[r][i], far(), NULL, &l->err));
+			npuwin_request_free(request[r][i]);
+		}
+	local_exchange(l, 0);
+	for (r = 0; r < 2; r++)
+		assert_false(heap_has_news(l->domain[r]->heap));
+	extra(l, 1, 100);
+	expect_disagreement(l, "buffer allocation 8 differs: rank 0 has none, rank 1 has 100 bytes");
 	local_close(l);
 }
 
@@ -514,6 +603,7 @@ int main(void)
 		cmocka_unit_test(test_beyond_4gib),
 		cmocka_unit_test(test_disagree),
 		cmocka_unit_test(test_disagree_allocations),
+		cmocka_unit_test(test_tell_in_flight),
 		cmocka_unit_test(test_disagree_one_of_many),
 		cmocka_unit_test(test_call_order),
 		cmocka_unit_test(test_deadline),

@@ -27,6 +27,8 @@ static const struct signature base = {
 	.alloc_digest = 0xabcdef,
 };
 
+static const struct alloc_difference unknown;
+
 /* Each bit counts: one that differs gives another checksum and a sentence that says so. */
 static void test_every_bit(void **state)
 {
@@ -40,7 +42,7 @@ static void test_every_bit(void **state)
 		((uint8_t *)&b)[bit / 8] ^= (uint8_t)(1U << bit % 8);
 		signature_seal(&b);
 		assert_int_not_equal(a.crc, b.crc);
-		assert_int_equal(signature_explain(&a, 1, &b, 5, &err), -EPROTO);
+		assert_int_equal(signature_explain(&a, 1, &b, 5, &unknown, &err), -EPROTO);
 		assert_int_equal(err.code, -EPROTO);
 		assert_int_equal(err.rank, 1);
 		assert_int_equal(err.peer, 5);
@@ -56,11 +58,11 @@ static void test_sentences(void **state)
 	struct npuwin_error err;
 
 	b.max_recv = 16;
-	signature_explain(&a, 0, &b, 3, &err);
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
 	assert_string_equal(err.text,
 			    "all_to_all_v: MAX_RECV differs: rank 0 has 8, rank 3 has 16");
 	/* The other side says the same. */
-	signature_explain(&b, 3, &a, 0, &err);
+	signature_explain(&b, 3, &a, 0, &unknown, &err);
 	assert_string_equal(err.text,
 			    "all_to_all_v: MAX_RECV differs: rank 0 has 8, rank 3 has 16");
 	assert_int_equal(err.rank, 3);
@@ -68,21 +70,77 @@ static void test_sentences(void **state)
 	/* What differs most is named first. */
 	b.mode = NPUWIN_MODE_ROWS;
 	b.dtype = 77;
-	signature_explain(&a, 0, &b, 3, &err);
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
 	assert_non_null(strstr(err.text, "MAX_RECV differs"));
 	b.max_recv = a.max_recv;
-	signature_explain(&a, 0, &b, 3, &err);
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
 	assert_non_null(strstr(err.text, "dtype differs: rank 0 has bf16, rank 3 has 77"));
 	b.dtype = a.dtype;
-	signature_explain(&a, 0, &b, 3, &err);
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
 	assert_non_null(strstr(err.text, "mode differs: rank 0 has block, rank 3 has rows"));
 	b.kind = 200;
-	signature_explain(&a, 0, &b, 3, &err);
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
 	assert_non_null(strstr(err.text, "rank 3 has an unknown collective"));
 	/* A peer that lies about its checksum. */
-	assert_int_equal(signature_explain(&a, 0, &base, 3, &err), -EPROTO);
+	assert_int_equal(signature_explain(&a, 0, &base, 3, &unknown, &err), -EPROTO);
 	assert_non_null(strstr(err.text, "rank 0 and rank 3 have not made the same call"));
-	assert_int_equal(signature_explain(&a, 0, &b, 3, NULL), -EPROTO);
+	assert_int_equal(signature_explain(&a, 0, &b, 3, &unknown, NULL), -EPROTO);
+}
+
+static void assert_says(const struct npuwin_error *err, const char *words)
+{
+	if (!strstr(err->text, words))
+		fail_msg("want \"%s\": %s", words, err->text);
+}
+
+static void test_allocations(void **state)
+{
+	struct signature a = base, b = base;
+	struct alloc_difference d = {
+		.number = 3,
+		.own = { .offset = 4096, .size = 1000 },
+		.peer = { .offset = 4096, .size = 3000 },
+	};
+	struct npuwin_error err;
+
+	b.alloc_digest++;
+	signature_explain(&a, 0, &b, 3, &d, &err);
+	assert_string_equal(err.text,
+			    "all_to_all_v: buffer allocation 3 differs: rank 0 has 1000 bytes, rank 3 has 3000 bytes");
+	signature_explain(&a, 3, &b, 0, &d, &err);
+	assert_string_equal(err.text,
+			    "all_to_all_v: buffer allocation 3 differs: rank 0 has 3000 bytes, rank 3 has 1000 bytes");
+	d.peer.size = 1000;
+	d.peer.offset = 8192;
+	signature_explain(&a, 0, &b, 3, &d, &err);
+	assert_says(&err,
+		    "allocation 3 differs: rank 0 has 1000 bytes at offset 4096, rank 3 has 1000 bytes at offset 8192");
+	b.allocs++;
+	d.own.size = 0;
+	signature_explain(&a, 0, &b, 3, &d, &err);
+	assert_says(&err, "allocation 3 differs: rank 0 has none, rank 3 has 1000 bytes");
+	/* What differs before it is what is said. */
+	b.seq++;
+	signature_explain(&a, 0, &b, 3, &d, &err);
+	assert_says(&err, "the number of the call differs");
+	b.seq--;
+	/* What is not known is not told as a digest. */
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
+	assert_says(&err,
+		    "the number of buffers allocated differs: rank 0 has 5, rank 3 has 6");
+	b.allocs = a.allocs;
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
+	assert_says(&err,
+		    "the sequence of buffer allocations differs: rank 0 has made 5, rank 3 has made 5");
+	/* The longest there can be is not cut off. */
+	d = (struct alloc_difference) {
+		.number = UINT32_MAX,
+		.own = { UINT64_MAX, UINT64_MAX },
+		.peer = { UINT64_MAX - 1, UINT64_MAX },
+	};
+	signature_explain(&a, 1022, &b, 1023, &d, &err);
+	assert_says(&err,
+		    "18446744073709551615 bytes at offset 18446744073709551615, rank 1023 has 18446744073709551615 bytes at offset 18446744073709551614");
 }
 
 /* The runtime's own part: nothing overlaps, and what the user asked for is left. */
@@ -102,7 +160,9 @@ static void test_layout(void **state)
 		assert_int_equal(handshake_slot(n, 0, 0) % 64, 0);
 		assert_int_equal(handshake_slot(n, UINT32_MAX, 0), handshake_slot(n, last, 0));
 		assert_int_equal(handshake_stage(n, 0), handshake_slot(n, last, n - 1) + 64);
-		assert_true(handshake_size(n) >= handshake_stage(n, HANDSHAKE_STAGES));
+		assert_int_equal(handshake_history(n, 0), handshake_stage(n, HANDSHAKE_STAGES));
+		assert_true(handshake_size(n) >= handshake_history(n, n - 1) +
+			    HISTORY * sizeof(struct allocation));
 		assert_int_equal(handshake_size(n) % 4096, 0);
 	}
 }
@@ -113,6 +173,7 @@ int main(void)
 		cmocka_unit_test(test_crc),
 		cmocka_unit_test(test_every_bit),
 		cmocka_unit_test(test_sentences),
+		cmocka_unit_test(test_allocations),
 		cmocka_unit_test(test_layout),
 	};
 
