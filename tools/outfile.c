@@ -193,18 +193,20 @@ static int sync_directory(struct outfile *f)
 
 static int finish(struct outfile *f)
 {
-	char proc[FD_PATH_MAX];
-
 	munmap(f->map, f->map_len);
 	f->map = NULL;
-	if (fsync(f->fd))
+	return fsync(f->fd) ? -errno : 0;
+}
+
+/* Give a file without a name one that nothing has. */
+static int give_name(struct outfile *f, const char *name, enum outfile_state state)
+{
+	char proc[FD_PATH_MAX];
+
+	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", f->fd);
+	if (linkat(AT_FDCWD, proc, AT_FDCWD, name, AT_SYMLINK_FOLLOW))
 		return -errno;
-	if (f->state == OUTFILE_UNNAMED) {
-		snprintf(proc, sizeof(proc), "/proc/self/fd/%d", f->fd);
-		if (linkat(AT_FDCWD, proc, AT_FDCWD, f->tmp, AT_SYMLINK_FOLLOW))
-			return -errno;
-		f->state = OUTFILE_NAMED;
-	}
+	f->state = state;
 	return 0;
 }
 
@@ -233,10 +235,22 @@ static int move_aside(struct outfile *f)
 	return 0;
 }
 
+/*
+ * A new file comes to be under its own name, so that there is no other which a process that is
+ * killed could leave. To replace one takes a second name, until the directory is synchronised.
+ */
 static int put(struct outfile *f)
 {
 	struct stat st;
+	int rc;
 
+	if (f->state == OUTFILE_UNNAMED) {
+		rc = give_name(f, f->path, OUTFILE_ADDED);
+		if (rc == -EEXIST)
+			rc = give_name(f, f->tmp, OUTFILE_NAMED);
+		if (rc || f->state == OUTFILE_ADDED)
+			return rc;
+	}
 	if (lstat(f->path, &st)) {
 		if (errno != ENOENT || rename(f->tmp, f->path))
 			return -errno;

@@ -68,22 +68,23 @@ def same(path, array):
 
 # --- Where a file system or a call is not as usual -------------------------------
 
-AUDIT = {"x86_64": (0xc000003e, 257, 316), "aarch64": (0xc00000b7, 56, 276),
-         "riscv64": (0xc00000f3, 56, 276)}
+AUDIT = {"x86_64": (0xc000003e, 257, 316, 82), "aarch64": (0xc00000b7, 56, 276, 38),
+         "riscv64": (0xc00000f3, 56, 276, 276)}
 LOAD, EQUAL, AND, RETURN = 0x20, 0x15, 0x54, 0x06
-ALLOW, ERRNO = 0x7fff0000, 0x00050000
+ALLOW, ERRNO, KILL = 0x7fff0000, 0x00050000, 0x80000000
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
 
 
 def refuse(call, argument, mask, value, error):
-    """A function for a child: @call fails where @argument, masked, is @value."""
+    """A function for a child: @call fails where @argument, masked, is @value. Without an
+    error to fail with the child is killed."""
     if platform.machine() not in AUDIT:
         raise Skip(f"no numbers of system calls for {platform.machine()}")
     audit, *numbers = AUDIT[platform.machine()]
-    number = dict(zip(("openat", "renameat2"), numbers))[call]
+    number = dict(zip(("openat", "renameat2", "rename"), numbers))[call]
     program = ((LOAD, 0, 0, 4), (EQUAL, 0, 6, audit), (LOAD, 0, 0, 0), (EQUAL, 0, 4, number),
                (LOAD, 0, 0, 16 + 8 * argument), (AND, 0, 0, mask), (EQUAL, 0, 1, value),
-               (RETURN, 0, 0, ERRNO | error), (RETURN, 0, 0, ALLOW))
+               (RETURN, 0, 0, ERRNO | error if error else KILL), (RETURN, 0, 0, ALLOW))
     code = b"".join(struct.pack("HBBI", *line) for line in program)
     filters = ctypes.create_string_buffer(code)
     fprog = ctypes.create_string_buffer(
@@ -104,6 +105,14 @@ def no_tmpfile():
 
 def no_exchange():
     return refuse("renameat2", 4, 2, 2, errno.EINVAL)
+
+
+def killed_by_rename():
+    return refuse("rename", 0, 0, 0, 0)
+
+
+def killed_by_directory():
+    return refuse("openat", 2, os.O_TMPFILE | os.O_NONBLOCK, os.O_DIRECTORY, 0)
 
 
 def no_directories():
@@ -203,6 +212,21 @@ def unsynchronised(directory):
     assert code == FILE and "cannot write in.npy: Input/output error" in err, (code, err)
     assert (directory / "in.npy").read_bytes() == data
     only(directory)
+
+
+@tests("new outputs have no other names that a kill could leave")
+def new_names(directory):
+    out, recv = prepare(directory)
+    code, _, err = finish(start(directory, before=killed_by_rename()))
+    assert code == 0, (code, err)
+    only(directory, "out.npy", "recv.npy")
+    for name in ("out.npy", "recv.npy"):
+        (directory / name).unlink()
+    code, _, err = finish(start(directory, before=killed_by_directory()))
+    assert code == -signal.SIGSYS, (code, err)
+    same(directory / "out.npy", out)
+    same(directory / "recv.npy", recv)
+    only(directory, "out.npy", "recv.npy")
 
 
 @tests("outputs may be in a directory that cannot be listed")
