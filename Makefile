@@ -33,7 +33,7 @@ help:
 	@echo 'make lib          the runtime, build/lib/libnpuwin.so'
 	@echo 'make tools        the command line and the device emulator, build/bin/'
 	@echo 'make lint         style and static analysis, at zero findings'
-	@echo 'make bench        measure'
+	@echo 'make bench        measure: against Open MPI, and the driver in a guest'
 	@echo 'make install      install all but the module (PREFIX=$(PREFIX), DESTDIR=)'
 	@echo 'make uninstall    remove what install put there'
 	@echo 'make clean        remove what was built (distclean: what was fetched, too)'
@@ -207,7 +207,9 @@ lint:
 	scripts/setup build driver test lint
 	scripts/lint
 
-bench: lib tools
+bench:
+	scripts/setup build driver guest test bench
+	$(MAKE) $(quietly) lib driver
 	scripts/bench
 
 # --- Installing ------------------------------------------------------------
