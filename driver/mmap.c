@@ -403,7 +403,7 @@ int npuwin_domain_mmap(struct file *filp, struct vm_area_struct *vma)
 
 		if (!npuwin_member_joined(member))
 			ret = -ENOENT;
-		else if (!member->mem || !(member->mem->ndev->caps & NPUWIN_CAP_MAP_PEERS))
+		else if (member->remote || !(member->mem->ndev->caps & NPUWIN_CAP_MAP_PEERS))
 			ret = -EOPNOTSUPP;
 		mem = place.kind == NPUWIN_MAP_WINDOW ? member->mem : member->notify;
 	}

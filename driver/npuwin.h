@@ -325,8 +325,10 @@ struct npuwin_peer {
  * @state: NPUWIN_RANK_*. Written with the domain's lock and @wq.lock held. To be read with
  *	either of them or with acquire semantics inside npuwin_srcu; while it is
  *	NPUWIN_RANK_JOINED, @mem and @notify are valid
- * @mem: its window's memory, counted; NULL for a rank that has joined elsewhere
- * @notify: its notify registers, counted; likewise
+ * @remote: it has joined elsewhere on a fabric: @mem, @notify, @file and @window mean nothing.
+ *	Written before @state says that it is joined
+ * @mem: its window's memory, counted
+ * @notify: its notify registers, counted
  * @peer: where that is on the fabric; under the domain's lock
  * @file: whom the rank belongs to while it is joined; under the domain's lock
  * @window: the window, under the file's lock
@@ -343,6 +345,7 @@ struct npuwin_member {
 	struct npuwin_domain *domain;
 	u32 rank;
 	u32 state;
+	bool remote;
 	struct npuwin_mem *mem;
 	struct npuwin_mem *notify;
 	struct npuwin_peer peer;
@@ -664,6 +667,7 @@ void npuwin_domain_changed(struct npuwin_domain *domain);
 void npuwin_domain_wake_members(struct npuwin_domain *domain);
 void npuwin_domain_abort(struct npuwin_domain *domain, u32 rank, u32 error, bool death);
 u32 npuwin_domain_missing(const struct npuwin_domain *domain, bool reset);
+void npuwin_domain_try_complete(struct npuwin_domain *domain);
 void npuwin_domain_try_reset(struct npuwin_domain *domain);
 void npuwin_member_detach(struct npuwin_member *member, u32 state);
 
@@ -702,7 +706,7 @@ static inline bool npuwin_member_joined(const struct npuwin_member *member)
  */
 static inline bool npuwin_member_local(const struct npuwin_member *member)
 {
-	return npuwin_member_joined(member) && READ_ONCE(member->mem);
+	return npuwin_member_joined(member) && !READ_ONCE(member->remote);
 }
 
 /**

@@ -240,7 +240,7 @@ int npuwin_pci_queue_wait(struct npuwin_queue *queue, const struct npuwin_until 
 void npuwin_pci_harvest(struct npuwin_queue *queue);
 
 /* pci_rank.c */
-u32 npuwin_pci_endpoint(const struct npuwin_pci *npci, const struct npuwin_member *member);
+struct npuwin_pci *npuwin_pci_endpoint(const struct npuwin_member *member, u32 *endpoint);
 int npuwin_pci_member_join(struct npuwin_member *member);
 void npuwin_pci_member_leave(struct npuwin_member *member, u32 state);
 int npuwin_pci_member_connect(struct npuwin_member *member);

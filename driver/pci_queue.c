@@ -63,6 +63,7 @@ int npuwin_pci_queue_init(struct npuwin_queue *queue)
 	size_t size = npuwin_pci_size(queue);
 	struct npuwin_pci_queue *pq;
 	int id, ret = -ENOSPC;
+	u32 endpoint;
 
 	pq = kzalloc(sizeof(*pq), GFP_KERNEL_ACCOUNT);
 	if (!pq)
@@ -82,7 +83,8 @@ int npuwin_pci_queue_init(struct npuwin_queue *queue)
 	pq->cq = (void *)gen_pool_alloc(npci->rings, size * sizeof(*pq->cq));
 	if (!pq->cq)
 		goto err_sq;
-	ret = npuwin_pci_queue_create(npci, pq, npuwin_pci_endpoint(npci, queue->member));
+	npuwin_pci_endpoint(queue->member, &endpoint);
+	ret = npuwin_pci_queue_create(npci, pq, endpoint);
 	if (ret)
 		goto err_cq;
 	queue->priv = pq;

@@ -7,24 +7,24 @@
  */
 #include "pci.h"
 
-/* The device whose window a rank has brought. */
-static struct npuwin_pci *npuwin_pci_of_member(const struct npuwin_member *member)
-{
-	return npuwin_pci_of(member->mem->ndev);
-}
-
 /**
  * npuwin_pci_endpoint() - The endpoint that a rank is: where its notify registers lie.
- * @npci: the device
  * @member: the rank
+ * @endpoint: out: its number
  *
- * Return: the number.
+ * Where the rank is changing, as it can for who is only inside npuwin_srcu, this is an
+ * endpoint that the rank has been or is becoming.
+ *
+ * Return: the device.
  */
-u32 npuwin_pci_endpoint(const struct npuwin_pci *npci, const struct npuwin_member *member)
+struct npuwin_pci *npuwin_pci_endpoint(const struct npuwin_member *member, u32 *endpoint)
 {
-	u64 offset = ((u64)member->notify->pfn - npci->pfn) << PAGE_SHIFT;
+	const struct npuwin_mem *notify = READ_ONCE(member->notify);
+	struct npuwin_pci *npci = npuwin_pci_of(notify->ndev);
+	u64 offset = ((u64)notify->pfn - npci->pfn) << PAGE_SHIFT;
 
-	return (offset - npci->ident.notify.offset) / NPUWIN_REG_BYTES;
+	*endpoint = (offset - npci->ident.notify.offset) / NPUWIN_REG_BYTES;
+	return npci;
 }
 
 /* Ask for an event, unless one is to come anyway. */
@@ -49,8 +49,8 @@ static void npuwin_pci_arm(struct npuwin_pci *npci, u32 endpoint)
  */
 void npuwin_pci_member_arm(struct npuwin_member *member)
 {
-	struct npuwin_pci *npci = npuwin_pci_of_member(member);
-	u32 endpoint = npuwin_pci_endpoint(npci, member);
+	u32 endpoint;
+	struct npuwin_pci *npci = npuwin_pci_endpoint(member, &endpoint);
 
 	spin_lock(&npci->endpoint_lock);
 	if (npci->endpoints[endpoint].member == member)
@@ -64,7 +64,9 @@ void npuwin_pci_member_arm(struct npuwin_member *member)
  */
 void npuwin_pci_member_look(struct npuwin_member *member)
 {
-	npuwin_pci_ring(npuwin_pci_of_member(member), 0);
+	u32 endpoint;
+
+	npuwin_pci_ring(npuwin_pci_endpoint(member, &endpoint), 0);
 }
 
 /* The event for the last arm has come, or never will. */
@@ -104,8 +106,8 @@ void npuwin_pci_notified(struct npuwin_pci *npci, u32 endpoint)
  */
 int npuwin_pci_member_join(struct npuwin_member *member)
 {
-	struct npuwin_pci *npci = npuwin_pci_of_member(member);
-	u32 endpoint = npuwin_pci_endpoint(npci, member);
+	u32 endpoint;
+	struct npuwin_pci *npci = npuwin_pci_endpoint(member, &endpoint);
 	struct npuwin_hw_request request = {
 		.opcode = NPUWIN_HW_CMD_BIND,
 		.id = endpoint,
@@ -143,15 +145,16 @@ int npuwin_pci_member_join(struct npuwin_member *member)
  */
 void npuwin_pci_member_leave(struct npuwin_member *member, u32 state)
 {
-	struct npuwin_pci *npci = npuwin_pci_of_member(member);
+	u32 endpoint;
+	struct npuwin_pci *npci = npuwin_pci_endpoint(member, &endpoint);
 	struct npuwin_hw_request request = {
 		.opcode = NPUWIN_HW_CMD_UNBIND,
 		.flags = state == NPUWIN_RANK_DEAD ? NPUWIN_HW_UNBIND_F_DEAD : 0,
-		.id = npuwin_pci_endpoint(npci, member),
+		.id = endpoint,
 	};
 
 	spin_lock(&npci->endpoint_lock);
-	npci->endpoints[request.id].member = NULL;
+	npci->endpoints[endpoint].member = NULL;
 	spin_unlock(&npci->endpoint_lock);
 	/* A device that does not answer is reset before it is used again. */
 	if (npuwin_pci_admin(npci, &request, NULL) == -EIO)
@@ -184,10 +187,11 @@ static void npuwin_pci_peer_table(const struct npuwin_domain *domain,
  */
 int npuwin_pci_member_connect(struct npuwin_member *member)
 {
-	struct npuwin_pci *npci = npuwin_pci_of_member(member);
+	u32 endpoint;
+	struct npuwin_pci *npci = npuwin_pci_endpoint(member, &endpoint);
 	struct npuwin_hw_request request = {
 		.opcode = NPUWIN_HW_CMD_PEERS,
-		.id = npuwin_pci_endpoint(npci, member),
+		.id = endpoint,
 		.table = {
 			.offset = npci->scratch - npci->memory,
 			.count = member->domain->nranks,
@@ -224,12 +228,13 @@ static bool npuwin_pci_has_remote(const struct npuwin_domain *domain)
 void npuwin_pci_member_abort(struct npuwin_member *member)
 {
 	const struct npuwin_domain *domain = member->domain;
-	struct npuwin_pci *npci = npuwin_pci_of_member(member);
+	u32 endpoint;
+	struct npuwin_pci *npci = npuwin_pci_endpoint(member, &endpoint);
 	struct npuwin_hw_request request = {
 		.opcode = NPUWIN_HW_CMD_ABORT,
 		.flags = !domain->abort_death && npuwin_pci_has_remote(domain) ?
 			 NPUWIN_HW_ABORT_F_TELL : 0,
-		.id = npuwin_pci_endpoint(npci, member),
+		.id = endpoint,
 		.abort = {
 			.rank = domain->abort_rank,
 			.error = domain->abort_error,
@@ -246,10 +251,11 @@ void npuwin_pci_member_abort(struct npuwin_member *member)
  */
 void npuwin_pci_member_reset(struct npuwin_member *member)
 {
-	struct npuwin_pci *npci = npuwin_pci_of_member(member);
+	u32 endpoint;
+	struct npuwin_pci *npci = npuwin_pci_endpoint(member, &endpoint);
 	struct npuwin_hw_request request = {
 		.opcode = NPUWIN_HW_CMD_ENDPOINT_RESET,
-		.id = npuwin_pci_endpoint(npci, member),
+		.id = endpoint,
 	};
 	struct npuwin_hw_response response;
 	int ret;
@@ -263,7 +269,7 @@ void npuwin_pci_member_reset(struct npuwin_member *member)
 	member->peer.key = response.value[0];
 	spin_lock(&npci->endpoint_lock);
 	/* The device takes an arm that it has not answered as answered. */
-	npuwin_pci_disarmed(npci, request.id);
+	npuwin_pci_disarmed(npci, endpoint);
 	spin_unlock(&npci->endpoint_lock);
 }
 

@@ -46,8 +46,8 @@ static int npuwin_domain_import(struct npuwin_ucmd *ucmd, struct npuwin_domain *
 		ret = -EBUSY;
 		goto out_unlock;
 	}
-	WRITE_ONCE(member->mem, NULL);
-	WRITE_ONCE(member->notify, NULL);
+	/* Memory of an earlier rank may still be looked at: mem and notify stay. */
+	WRITE_ONCE(member->remote, true);
 	member->peer = (struct npuwin_peer) {
 		.fabric_id = cmd->fabric_id,
 		.offset = cmd->offset,
@@ -56,6 +56,7 @@ static int npuwin_domain_import(struct npuwin_ucmd *ucmd, struct npuwin_domain *
 	};
 	member->committed = true;
 	npuwin_member_set_state(member, NPUWIN_RANK_JOINED);
+	npuwin_domain_try_complete(domain);
 	npuwin_domain_changed(domain);
 out_unlock:
 	mutex_unlock(&domain->lock);

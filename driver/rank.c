@@ -33,6 +33,7 @@ static int npuwin_domain_join(struct npuwin_domain *domain, struct npuwin_file *
 		ret = -EBUSY;
 		goto out_unlock;
 	}
+	WRITE_ONCE(member->remote, false);
 	WRITE_ONCE(member->mem, window->mem);
 	WRITE_ONCE(member->notify, notify);
 	memset(&member->peer, 0, sizeof(member->peer));
@@ -138,23 +139,6 @@ static int npuwin_domain_sync_respond(struct npuwin_ucmd *ucmd, struct npuwin_do
 	return 0;
 }
 
-/* All ranks have committed. */
-static void npuwin_domain_complete(struct npuwin_domain *domain)
-{
-	u32 rank;
-
-	for (rank = 0; domain->ops->member_connect && rank < domain->nranks; rank++) {
-		struct npuwin_member *member = &domain->members[rank];
-
-		if (npuwin_member_local(member) && domain->ops->member_connect(member)) {
-			npuwin_domain_abort(domain, rank, EIO, false);
-			return;
-		}
-	}
-	npuwin_domain_set_state(domain, NPUWIN_DOMAIN_READY);
-	npuwin_domain_changed(domain);
-}
-
 static int npuwin_domain_commit(struct npuwin_domain *domain, struct npuwin_file *file,
 				const struct npuwin_ioc_domain_sync *cmd)
 {
@@ -167,8 +151,7 @@ static int npuwin_domain_commit(struct npuwin_domain *domain, struct npuwin_file
 	if (domain->state == NPUWIN_DOMAIN_FORMING) {
 		member->committed = true;
 		member->reset_due = false;
-		if (npuwin_domain_missing(domain, false) == NPUWIN_NO_RANK)
-			npuwin_domain_complete(domain);
+		npuwin_domain_try_complete(domain);
 	}
 	for (;;) {
 		int ret = npuwin_domain_error(domain);

@@ -133,9 +133,6 @@ static bool npuwin_signal_holds(const struct npuwin_signal_entry *entry, s32 *ob
 		return false;
 	mem = entry->sig.flags & NPUWIN_SIGNAL_F_REG ? READ_ONCE(member->notify) :
 						       READ_ONCE(member->mem);
-	/* Its place may have been taken by a rank elsewhere at this moment. */
-	if (!mem)
-		return false;
 	*observed = npuwin_cell_read(mem->vaddr + entry->sig.offset);
 	return npuwin_compare(*observed, entry->sig.cmp, entry->sig.value);
 }
@@ -217,7 +214,7 @@ static int npuwin_signals_verdict(struct npuwin_signal_wait *wait,
 			ret = -ENOENT;
 			goto out;
 		}
-		if (npuwin_member_joined(entry->member) && !entry->member->mem) {
+		if (npuwin_member_joined(entry->member) && entry->member->remote) {
 			ret = -EOPNOTSUPP;
 			goto out;
 		}

@@ -119,6 +119,30 @@ u32 npuwin_domain_missing(const struct npuwin_domain *domain, bool reset)
 }
 
 /**
+ * npuwin_domain_try_complete() - Make a domain ready if every rank has committed.
+ * @domain: the domain, locked and forming
+ */
+void npuwin_domain_try_complete(struct npuwin_domain *domain)
+{
+	u32 rank;
+
+	lockdep_assert_held(&domain->lock);
+
+	if (npuwin_domain_missing(domain, false) != NPUWIN_NO_RANK)
+		return;
+	for (rank = 0; domain->ops->member_connect && rank < domain->nranks; rank++) {
+		struct npuwin_member *member = &domain->members[rank];
+
+		if (npuwin_member_local(member) && domain->ops->member_connect(member)) {
+			npuwin_domain_abort(domain, rank, EIO, false);
+			return;
+		}
+	}
+	npuwin_domain_set_state(domain, NPUWIN_DOMAIN_READY);
+	npuwin_domain_changed(domain);
+}
+
+/**
  * npuwin_domain_try_reset() - Complete a reset if every survivor has arrived.
  * @domain: the domain, locked
  *
