@@ -192,8 +192,9 @@ void job_queue_destroy(struct endpoint *ep);
  * Start without waiting. On the host rail it goes on by itself.
  */
 int job_start(struct job *job, struct npuwin_error *err);
-/* Start all and wait for all in the caller's time: one system call a job where the engine is
- * the kernel's. Deadlines are in the descriptors.
+/* Start all and wait for all in the caller's time. Where the engine is the kernel's, that is one
+ * system call for the last job, and for each of the others one to post it and one to take its
+ * completion. Deadlines are in the descriptors.
  */
 int job_run(struct job **jobs, uint32_t n, struct npuwin_error *err);
 /* Look; drives the job where it needs the caller (direct rail), and all others of the context's

@@ -340,17 +340,20 @@ int job_start(struct job *job, struct npuwin_error *err)
 
 int job_run(struct job **jobs, uint32_t n, struct npuwin_error *err)
 {
+	bool any_driven = false;
 	uint32_t i;
 
 	(void)err;
 	for (i = 0; i < n; i++) {
 		struct job_queue *q = jobs[i]->ep->jobs;
 
+		any_driven |= job_driven(jobs[i]);
 		pthread_mutex_lock(&q->lock);
+		/* The last one may wait in its post: all others are on their way by themselves. */
 		if (job_driven(jobs[i]))
 			job_append(q, jobs[i]);
 		else
-			job_post(q, jobs[i], n == 1);
+			job_post(q, jobs[i], i == n - 1 && !any_driven);
 		pthread_mutex_unlock(&q->lock);
 	}
 	return job_wait(jobs, n, NPUWIN_NO_DEADLINE);

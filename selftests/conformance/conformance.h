@@ -122,6 +122,7 @@ extern const struct suite suite_domains;
 extern const struct suite suite_lifecycle;
 extern const struct suite suite_limits;
 extern const struct suite suite_routing;
+extern const struct suite suite_calls;
 
 /*
  * Checks

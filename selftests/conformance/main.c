@@ -21,7 +21,7 @@ static const struct suite *const suites[] = {
 	&suite_golden, &suite_counts, &suite_violations, &suite_shapes, &suite_disagree,
 	&suite_stress, &suite_plans, &suite_requests, &suite_primitives, &suite_put,
 	&suite_death, &suite_deadline, &suite_domains, &suite_lifecycle, &suite_limits,
-	&suite_routing,
+	&suite_routing, &suite_calls,
 };
 
 static const char *const rail_names[] = { "host", "direct" };
