@@ -249,7 +249,7 @@ static void print_summary(const struct a2av_job *job, const struct run_report *r
 	printf("all_to_all_v of %u ranks (%s), rail %s, mode %s\n", l->nranks,
 	       run_forms[run_args.form], run_rails[run_args.rail], run_modes[run_args.mode]);
 	printf("  provider  %s\n", provider_text(provider, sizeof(provider), report->provider,
-						report->reason));
+						 report->reason));
 	printf("  input     %s of dtype %s: MAX_RECV %u, rows of %llu bytes\n",
 	       npy_shape_text(shape, sizeof(shape), job->in.ndim, job->in.shape), job->in.descr,
 	       l->max_recv, (unsigned long long)l->row_bytes);

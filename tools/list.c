@@ -32,9 +32,9 @@ static void print_table(const struct devices *devs)
 {
 	char text[320], total[32], used[32], node[16];
 
-	printf("provider %s\n\n", provider_text(text, sizeof(text),
-					       npuwin_provider_name(devs->ctx),
-					       npuwin_provider_reason(devs->ctx)));
+	provider_text(text, sizeof(text), npuwin_provider_name(devs->ctx),
+		      npuwin_provider_reason(devs->ctx));
+	printf("provider %s\n\n", text);
 	printf("%-12s %-8s %4s %12s %12s  %s\n", "DEVICE", "BACKEND", "NODE", "MEMORY", "USED",
 	       "DIRECT RAIL");
 	for (uint32_t i = 0; i < devs->n; i++) {

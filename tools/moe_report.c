@@ -182,7 +182,7 @@ void moe_print_summary(const struct moe_job *job, const struct run_args *args,
 	printf("MoE dispatch and combine on %u ranks (%s), rail %s, mode %s\n", l->nranks,
 	       run_forms[args->form], run_rails[args->rail], run_modes[args->mode]);
 	printf("  provider  %s\n", provider_text(provider, sizeof(provider), report->provider,
-						report->reason));
+						 report->reason));
 	print_routing(&job->plan);
 	printf("  rows      %s %s: %" PRIu64 " bytes each; MAX_RECV is %u\n", job->dtype,
 	       npy_shape_text(shape, sizeof(shape), l->ndim - 1, l->shape + 1), l->row_bytes,

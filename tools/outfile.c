@@ -260,7 +260,7 @@ static int put(struct outfile *f)
 	if (S_ISDIR(st.st_mode))
 		return -EISDIR;
 	if (renameat2(AT_FDCWD, f->tmp, AT_FDCWD, f->path, RENAME_EXCHANGE)) {
-		if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)
+		if (errno == EINVAL || errno == EOPNOTSUPP)
 			return move_aside(f);
 		return -errno;
 	}
