@@ -80,6 +80,7 @@ soname := libnpuwin.so.$(SOVERSION)
 lib_real := $(out)/lib/libnpuwin.so.$(VERSION)
 lib_link := $(out)/lib/libnpuwin.so
 lib_static := $(out)/lib/libnpuwin.a
+lib_libs := -lsodium
 
 lib: $(lib_link) $(lib_static)
 
@@ -88,7 +89,7 @@ $(lib_obj): cflags = -fPIC -fvisibility=hidden
 $(lib_real): $(lib_obj) libruntime/libnpuwin.map
 	@mkdir -p $(@D)
 	$(CC) -shared -Wl,-soname,$(soname) -Wl,--version-script,libruntime/libnpuwin.map \
-		-o $@ $(lib_obj) $(ldflags)
+		-o $@ $(lib_obj) $(lib_libs) $(ldflags)
 
 $(lib_link): $(lib_real)
 	ln -sf $(notdir $<) $(out)/lib/$(soname)
@@ -156,7 +157,7 @@ $(test_obj): | $(kselftest)/lib.mk
 
 $(tests)/unit/%: $(obj)/selftests/unit/%.o $(lib_static)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $^ -lcmocka $(ldflags)
+	$(CC) -o $@ $^ -lcmocka $(lib_libs) $(ldflags)
 
 $(tests)/conformance: $(call objects,selftests/conformance/*.c) $(lib_link)
 	@mkdir -p $(@D)

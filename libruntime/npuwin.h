@@ -274,6 +274,120 @@ NPUWIN_API void npuwin_domain_abort(struct npuwin_domain *domain, int error);
 NPUWIN_API void npuwin_domain_leave(struct npuwin_domain *domain);
 
 /*
+ * Bootstraps: how ranks that share a fabric, and maybe nothing else, learn of each other.
+ */
+
+/**
+ * struct npuwin_bootstrap_ops - What a member of a bootstrap can do.
+ * @allgather: give @bytes bytes at @mine, and get what every member gave, by rank, at @all
+ *	(nranks * @bytes). Waits for the others, and for a member that takes the place of one
+ *	that is lost. -ETIMEDOUT at @deadline_ns, naming a rank that has not come: nothing was
+ *	given, and the call may be repeated
+ * @barrier: wait until every member has called it. -EPIPE where a member that took part in
+ *	the exchange before is lost; otherwise as @allgather
+ * @abort: end this and every later call of every member with an error that names this rank
+ *	and @error, a positive errno. May be called while another thread is in a call
+ * @free: give @priv back; may be NULL
+ *
+ * All members make the same calls in the same order, each by one thread at a time. A failure
+ * fills @err, which may be NULL, as those of the library do.
+ */
+struct npuwin_bootstrap_ops {
+	int (*allgather)(void *priv, const void *mine, void *all, size_t bytes,
+			 int64_t deadline_ns, struct npuwin_error *err);
+	int (*barrier)(void *priv, int64_t deadline_ns, struct npuwin_error *err);
+	void (*abort)(void *priv, int error);
+	void (*free)(void *priv);
+};
+
+/**
+ * struct npuwin_bootstrap - A member of a bootstrap: one rank's way to the others.
+ * @ops: how; of the library's or of the caller's own, over whatever the job has
+ * @priv: for @ops
+ * @rank: 0..nranks-1
+ * @nranks: members
+ * @reserved: zero
+ */
+struct npuwin_bootstrap {
+	const struct npuwin_bootstrap_ops *ops;
+	void *priv;
+	uint32_t rank;
+	uint32_t nranks;
+	uint64_t reserved[4];
+};
+
+/** NPUWIN_BOOTSTRAP_MAX_BYTES: what a member of the library's can give in one call. */
+#define NPUWIN_BOOTSTRAP_MAX_BYTES	16384
+/** NPUWIN_BOOTSTRAP_MIN_SECRET: bytes of a secret at least; they should be random. */
+#define NPUWIN_BOOTSTRAP_MIN_SECRET	16
+
+/**
+ * struct npuwin_bootstrap_attr - How to become a member.
+ * @address: where rank 0 listens: "tcp:HOST:PORT" ("tcp:[HOST]:PORT" where HOST has colons)
+ *	or "unix:PATH" ("unix:@NAME" for one without a file)
+ * @nranks: 1..NPUWIN_MAX_RANKS, the same on every rank
+ * @rank: 0..nranks-1, each once
+ * @secret: what only members know; NULL with unix: means that members are processes of one
+ *	user, which is checked there in any case
+ * @secret_bytes: of @secret: 0, or NPUWIN_BOOTSTRAP_MIN_SECRET..4096
+ * @deadline_ns: until when to try
+ * @reserved: zero
+ */
+struct npuwin_bootstrap_attr {
+	const char *address;
+	uint32_t nranks;
+	uint32_t rank;
+	const void *secret;
+	size_t secret_bytes;
+	int64_t deadline_ns;
+	uint64_t reserved[4];
+};
+
+/**
+ * npuwin_bootstrap_connect() - Become a member of a job's bootstrap.
+ * @attr: how
+ * @bootstrap: out: given back with npuwin_bootstrap_free()
+ * @err: out: may be NULL
+ *
+ * Rank 0 listens at @attr's address and returns; a thread of the library serves the others.
+ * They try until rank 0 answers. Each proves to the other that it knows the secret, and
+ * what they exchange is encrypted with keys made from it. Who does not know it is dropped.
+ *
+ * A rank whose connection is gone can come anew, from another process. Without rank 0's
+ * process there is no bootstrap: every call ends with -EPIPE.
+ *
+ * A name in the address is looked up without regard for the deadline.
+ *
+ * Return: 0; -EINVAL (a value, or nranks or version that differ from rank 0's: the sentence
+ * names both); -EACCES (another secret, or another user); -EBUSY (the rank is connected);
+ * -EADDRINUSE (another one listens there); -EPROTO (what listens there is no bootstrap);
+ * -ETIMEDOUT; -ENOMEM.
+ */
+NPUWIN_API int npuwin_bootstrap_connect(const struct npuwin_bootstrap_attr *attr,
+					struct npuwin_bootstrap **bootstrap,
+					struct npuwin_error *err);
+
+/**
+ * npuwin_bootstrap_local() - Make all members of a bootstrap in this process.
+ * @nranks: 1..NPUWIN_MAX_RANKS
+ * @bootstraps: out: array of @nranks members, by rank, each given back with
+ *	npuwin_bootstrap_free()
+ * @err: out: may be NULL
+ *
+ * For threads. Processes of one host meet by npuwin_bootstrap_connect() at a unix: address.
+ *
+ * Return: 0; -EINVAL, -ENOMEM, -EMFILE.
+ */
+NPUWIN_API int npuwin_bootstrap_local(uint32_t nranks, struct npuwin_bootstrap **bootstraps,
+				      struct npuwin_error *err);
+
+/**
+ * npuwin_bootstrap_free() - Give a member back; NULL is ignored.
+ * @bootstrap: no domain is joined by it any more; without rank 0's the others end too
+ */
+NPUWIN_API void npuwin_bootstrap_free(struct npuwin_bootstrap *bootstrap);
+
+/*
  * Buffers and tensors
  */
 
