@@ -174,12 +174,16 @@ $(tests)/hw: $(call objects,selftests/hw/*.c) | $(out)/bin/npuwin-emu
 # libFuzzer is clang's. Run by selftests/fuzz/run.sh.
 .PHONY: fuzz
 fuzz:
-	$(MAKE) $(quietly) FLAVOUR=fuzz CC=clang build/fuzz/fuzz_emu
+	$(MAKE) $(quietly) FLAVOUR=fuzz CC=clang build/fuzz/fuzz_emu build/fuzz/fuzz_bootstrap
 
 $(out)/fuzz_emu: $(call objects,selftests/fuzz/fuzz_emu.c driver/engine.c) \
 		$(filter-out %/main.o %/server.o,$(call objects,tools/emu/*.c))
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ -fsanitize=fuzzer $(ldflags)
+
+$(out)/fuzz_bootstrap: $(call objects,selftests/fuzz/fuzz_bootstrap.c) $(lib_static)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ -fsanitize=fuzzer $(lib_libs) $(ldflags)
 
 # --- Checking --------------------------------------------------------------
 

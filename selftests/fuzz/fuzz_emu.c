@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "../../tools/emu/emu.h"
-#include "fuzz_emu.h"
+#include "fuzz.h"
 
 #define WINDOW		8192
 /* Bytes behind device 1's window that must stay as they were. */
