@@ -6,11 +6,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "domain.h"
 #include "rendezvous.h"
 
 #define RETRY_NS	10000000
 
-static int check_attr(const struct npuwin_domain_attr *attr, bool named,
+int domain_check_attr(const struct npuwin_domain_attr *attr, bool named,
 		      struct npuwin_error *err)
 {
 	size_t i, length = named && attr->name ? strnlen(attr->name, 65) : 0;
@@ -39,7 +40,7 @@ static int check_attr(const struct npuwin_domain_attr *attr, bool named,
 }
 
 /* What a window has to hold: the runtime's own part and the user's. */
-static int total_size(const struct npuwin_domain_attr *attr, uint64_t *size,
+int domain_total_size(const struct npuwin_domain_attr *attr, uint64_t *size,
 		      struct npuwin_error *err)
 {
 	if (__builtin_add_overflow(handshake_size(attr->nranks), attr->window_size, size))
@@ -49,18 +50,8 @@ static int total_size(const struct npuwin_domain_attr *attr, uint64_t *size,
 	return 0;
 }
 
-static uint32_t domain_state(const struct endpoint *ep)
-{
-	return __atomic_load_n(&ep->status->state, __ATOMIC_ACQUIRE);
-}
-
-static uint32_t domain_generation(const struct endpoint *ep)
-{
-	return __atomic_load_n(&ep->status->generation, __ATOMIC_ACQUIRE);
-}
-
 /* The sentence for what commit or reset returned; @what is what was waited for. */
-static int sync_error(const struct endpoint *ep, const char *what, int rc, uint32_t missing,
+int domain_sync_error(const struct endpoint *ep, const char *what, int rc, uint32_t missing,
 		      struct npuwin_error *err)
 {
 	int32_t peer = missing < ep->nranks ? (int32_t)missing : NPUWIN_NOBODY;
@@ -103,7 +94,7 @@ static int commit_joined(struct endpoint *ep, int64_t deadline_ns, uint32_t *mis
 }
 
 /* A membership of a rank that has joined. On failure the endpoint is left as it was. */
-static int member_create(struct endpoint *ep, const char *name, struct npuwin_domain **domain,
+int domain_member_create(struct endpoint *ep, const char *name, struct npuwin_domain **domain,
 			 struct npuwin_error *err)
 {
 	struct npuwin_domain *member;
@@ -128,7 +119,7 @@ static int member_create(struct endpoint *ep, const char *name, struct npuwin_do
 	return 0;
 }
 
-static void member_free(struct npuwin_domain *domain)
+void domain_member_free(struct npuwin_domain *domain)
 {
 	struct endpoint *ep = domain->ep;
 
@@ -148,7 +139,7 @@ static int member_commit(struct npuwin_domain *domain, int64_t deadline_ns,
 
 	rc = commit_joined(ep, deadline_ns, &missing);
 	if (rc)
-		return sync_error(ep, "joined", rc, missing, err);
+		return domain_sync_error(ep, "joined", rc, missing, err);
 	rc = ep->ctx->ops->map(ep, err);
 	if (rc)
 		return rc;
@@ -188,14 +179,14 @@ int npuwin_domain_join_fd(struct npuwin *ctx, int fd, const struct npuwin_domain
 	int rc;
 
 	*domain = NULL;
-	rc = check_attr(attr, false, err);
+	rc = domain_check_attr(attr, false, err);
 	if (!rc)
-		rc = total_size(attr, &window_size, err);
+		rc = domain_total_size(attr, &window_size, err);
 	if (!rc)
 		rc = join_by_fd(ctx, fd, attr, window_size, &ep, err);
 	if (rc)
 		return rc;
-	rc = member_create(ep, NULL, domain, err);
+	rc = domain_member_create(ep, NULL, domain, err);
 	if (rc) {
 		ctx->ops->leave(ep);
 		return rc;
@@ -203,7 +194,7 @@ int npuwin_domain_join_fd(struct npuwin *ctx, int fd, const struct npuwin_domain
 	rc = member_commit(*domain, attr->deadline_ns, err);
 	if (!rc)
 		return npuwin_ok(err, 0);
-	member_free(*domain);
+	domain_member_free(*domain);
 	*domain = NULL;
 	return rc;
 }
@@ -217,9 +208,9 @@ int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr
 	int rc;
 
 	*domain = NULL;
-	rc = check_attr(attr, true, err);
+	rc = domain_check_attr(attr, true, err);
 	if (!rc)
-		rc = total_size(attr, &window_size, err);
+		rc = domain_total_size(attr, &window_size, err);
 	if (rc)
 		return rc;
 	for (;;) {
@@ -229,13 +220,13 @@ int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr
 		rc = commit_joined(ep, attr->deadline_ns, &missing);
 		if (!rc)
 			break;
-		rc = sync_error(ep, "joined", rc, missing, err);
+		rc = domain_sync_error(ep, "joined", rc, missing, err);
 		ctx->ops->leave(ep);
 		/* What the founder began ends with it; the others begin anew. */
 		if (rc != -ECANCELED && (rc != -EPIPE || missing != founder))
 			return rc;
 	}
-	rc = member_create(ep, attr->name, domain, err);
+	rc = domain_member_create(ep, attr->name, domain, err);
 	if (rc) {
 		ctx->ops->leave(ep);
 		return rc;
@@ -243,7 +234,7 @@ int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr
 	rc = member_commit(*domain, attr->deadline_ns, err);
 	if (!rc)
 		return npuwin_ok(err, 0);
-	member_free(*domain);
+	domain_member_free(*domain);
 	*domain = NULL;
 	return rc;
 }
@@ -258,9 +249,9 @@ int npuwin_domain_create_fd(struct npuwin *ctx, const struct npuwin_domain_attr 
 	uint64_t window_size;
 	int rc;
 
-	rc = check_attr(&sizes, false, err);
+	rc = domain_check_attr(&sizes, false, err);
 	if (!rc)
-		rc = total_size(&sizes, &window_size, err);
+		rc = domain_total_size(&sizes, &window_size, err);
 	if (!rc)
 		rc = ctx->ops->domain_create(ctx, attr->nranks, window_size, err);
 	return rc < 0 ? rc : npuwin_ok(err, rc);
@@ -275,13 +266,13 @@ static int join_all(struct npuwin *ctx, int fd, const struct npuwin_domain_attr 
 	uint32_t rank, missing;
 	int rc;
 
-	rc = total_size(attr, &window_size, err);
+	rc = domain_total_size(attr, &window_size, err);
 	for (rank = 0; rank < attr->nranks && !rc; rank++) {
 		rc = ctx->ops->join(ctx, fd, attr->nranks, window_size, rank, attr->device, &ep,
 				    err);
 		if (rc)
 			break;
-		rc = member_create(ep, NULL, &domains[rank], err);
+		rc = domain_member_create(ep, NULL, &domains[rank], err);
 		if (rc)
 			ctx->ops->leave(ep);
 	}
@@ -291,7 +282,7 @@ static int join_all(struct npuwin *ctx, int fd, const struct npuwin_domain_attr 
 		if (rc == -EAGAIN)
 			rc = 0;
 		if (rc)
-			sync_error(ep, "joined", rc, missing, err);
+			domain_sync_error(ep, "joined", rc, missing, err);
 	}
 	for (rank = 0; rank < attr->nranks && !rc; rank++)
 		rc = member_commit(domains[rank], attr->deadline_ns, err);
@@ -304,7 +295,7 @@ int npuwin_domain_create_local(struct npuwin *ctx, const struct npuwin_domain_at
 	uint32_t rank;
 	int fd, rc;
 
-	rc = check_attr(attr, false, err);
+	rc = domain_check_attr(attr, false, err);
 	if (rc)
 		return rc;
 	for (rank = 0; rank < attr->nranks; rank++)
@@ -347,111 +338,5 @@ void npuwin_domain_leave(struct npuwin_domain *domain)
 		return;
 	job_queue_flush(domain->ep);
 	collective_fini(domain);
-	member_free(domain);
-}
-
-/* Say that this rank has stopped writing, and wait for the others' word. */
-static int stop_writing(struct npuwin_domain *domain, int64_t deadline_ns, uint32_t *missing)
-{
-	struct endpoint *ep = domain->ep;
-	int rc;
-
-	if (domain_state(ep) != NPUWIN_DOMAIN_ABORTED)
-		return 0;
-	job_queue_flush(ep);
-	rc = ep->ctx->ops->reset(ep, deadline_ns, missing);
-	/* Another rank may have arrived last, just now. */
-	if (rc == -EINVAL && domain_state(ep) != NPUWIN_DOMAIN_ABORTED)
-		return 0;
-	return rc;
-}
-
-/* Clean the own window, once for each reset, before saying that it is ready. */
-static void clean(struct npuwin_domain *domain)
-{
-	uint32_t generation = domain_generation(domain->ep);
-
-	if (domain->generation == generation)
-		return;
-	collective_reset(domain);
-	domain->generation = generation;
-}
-
-/* Whether it is on this rank to let successors in. */
-static bool lets_in(const struct npuwin_domain *domain)
-{
-	const struct endpoint *ep = domain->ep;
-	uint32_t rank, state, lowest = ep->nranks, vacant = 0;
-
-	if (!domain->name[0] || domain_state(ep) != NPUWIN_DOMAIN_FORMING)
-		return false;
-	for (rank = 0; rank < ep->nranks; rank++) {
-		state = __atomic_load_n(&ep->status->rank[rank].state, __ATOMIC_ACQUIRE);
-		if (state != NPUWIN_RANK_JOINED)
-			vacant++;
-		else if (lowest == ep->nranks)
-			lowest = rank;
-	}
-	return vacant && lowest == ep->rank;
-}
-
-static int make_ready(struct npuwin_domain *const *domains, uint32_t n, int64_t deadline_ns,
-		      struct npuwin_error *err)
-{
-	uint32_t i, missing;
-	struct endpoint *ep;
-	int rc;
-
-	for (i = 0; i < n; i++) {
-		ep = domains[i]->ep;
-		clean(domains[i]);
-		rc = ep->ctx->ops->commit(ep, 0, &missing);
-		if (rc && rc != -EAGAIN)
-			return sync_error(ep, "come back from the reset", rc, missing, err);
-	}
-	for (i = 0; i < n; i++) {
-		if (!lets_in(domains[i]))
-			continue;
-		rc = rendezvous_replace(domains[i]->ep, domains[i]->name, deadline_ns, err);
-		if (rc)
-			return rc;
-	}
-	for (i = 0; i < n; i++) {
-		ep = domains[i]->ep;
-		rc = ep->ctx->ops->commit(ep, deadline_ns, &missing);
-		if (rc)
-			return sync_error(ep, "come back from the reset", rc, missing, err);
-		rc = ep->ctx->ops->map(ep, err);
-		if (rc)
-			return rc;
-	}
-	return npuwin_ok(err, 0);
-}
-
-int npuwin_domain_reset_group(struct npuwin_domain *const *domains, uint32_t n,
-			      int64_t deadline_ns, struct npuwin_error *err)
-{
-	uint32_t i, missing = NPUWIN_NO_RANK;
-	int rc;
-
-	/* To providers a time is never negative. */
-	if (deadline_ns < 0)
-		deadline_ns = 0;
-	for (i = 0; i < n; i++) {
-		rc = stop_writing(domains[i], 0, &missing);
-		if (rc && rc != -EAGAIN)
-			return sync_error(domains[i]->ep, "called reset", rc, missing, err);
-	}
-	for (i = 0; i < n; i++) {
-		rc = stop_writing(domains[i], deadline_ns, &missing);
-		if (rc)
-			return sync_error(domains[i]->ep, "called reset", rc, missing, err);
-	}
-	return make_ready(domains, n, deadline_ns, err);
-}
-
-int npuwin_domain_reset(struct npuwin_domain *domain, int64_t deadline_ns,
-			struct npuwin_error *err)
-{
-	return npuwin_domain_reset_group(&domain, 1, deadline_ns, err);
+	domain_member_free(domain);
 }
