@@ -113,6 +113,9 @@ void dev_leave(struct endpoint *ep);
 int dev_commit(struct endpoint *ep, int64_t deadline_ns, uint32_t *missing);
 int dev_reset(struct endpoint *ep, int64_t deadline_ns, uint32_t *missing);
 void dev_abort(struct endpoint *ep, int error);
+int dev_export_peer(struct endpoint *ep, struct npuwin_ioc_domain_peer *peer,
+		    struct npuwin_error *err);
+int dev_import_peer(struct endpoint *ep, const struct npuwin_ioc_domain_peer *peer);
 
 /* dev_queue.c */
 int dev_signal_wait(struct endpoint *ep, struct npuwin_signal *signals, uint32_t count,

@@ -246,3 +246,39 @@ void dev_abort(struct endpoint *ep, int error)
 
 	ioctl(own->device->fd, NPUWIN_IOC_DOMAIN_ABORT, &abort);
 }
+
+int dev_export_peer(struct endpoint *ep, struct npuwin_ioc_domain_peer *peer,
+		    struct npuwin_error *err)
+{
+	struct dev_rank *own = dev_rank_of(ep);
+	unsigned int number = own->device->number;
+	int32_t rank = (int32_t)ep->rank;
+	int rc;
+
+	*peer = (struct npuwin_ioc_domain_peer) {
+		.size = sizeof(*peer),
+		.domain_fd = own->domain->fd,
+		.rank = ep->rank,
+	};
+	rc = dev_result(ioctl(own->device->fd, NPUWIN_IOC_DOMAIN_EXPORT, peer));
+	if (rc == -EOPNOTSUPP || rc == -ENOTTY)
+		return npuwin_fail(err, -EOPNOTSUPP, rank, NPUWIN_NOBODY,
+				   "/dev/npuwin%u is on no fabric, where ranks of other processes could reach its windows without sharing the domain",
+				   number);
+	return rc ? npuwin_fail(err, rc, rank, NPUWIN_NOBODY,
+				"/dev/npuwin%u does not say where the window of rank %" PRId32
+				" is on the fabric: %s", number, rank, strerror(-rc)) : 0;
+}
+
+int dev_import_peer(struct endpoint *ep, const struct npuwin_ioc_domain_peer *peer)
+{
+	struct dev_rank *own = dev_rank_of(ep);
+	struct npuwin_ioc_domain_peer arg = *peer;
+	int rc;
+
+	arg.size = sizeof(arg);
+	arg.domain_fd = own->domain->fd;
+	rc = dev_result(ioctl(own->device->fd, NPUWIN_IOC_DOMAIN_IMPORT, &arg));
+	explicit_bzero(&arg, sizeof(arg));
+	return rc;
+}

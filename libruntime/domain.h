@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the files that deal with memberships owe each other: domain.c has the ways into a
- * domain and out of it, domain_reset.c how it becomes usable again.
+ * domain and out of it, domain_reset.c how it becomes usable again, and domain_bootstrap.c
+ * both for ranks that are elsewhere on the fabric.
  */
 #ifndef NPUWIN_DOMAIN_H
 #define NPUWIN_DOMAIN_H
@@ -41,5 +42,11 @@ void domain_member_free(struct npuwin_domain *domain);
 int domain_stop_writing(struct npuwin_domain *domain, int64_t deadline_ns, uint32_t *missing);
 /* Clean the own window, once for each reset, before saying that it is ready. */
 void domain_clean(struct npuwin_domain *domain);
+
+/* domain_bootstrap.c */
+
+/* Reset, with the others, a rank whose peers are elsewhere. */
+int domain_meet_again(struct npuwin_domain *domain, int64_t deadline_ns,
+		      struct npuwin_error *err);
 
 #endif /* NPUWIN_DOMAIN_H */

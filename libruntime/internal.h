@@ -45,6 +45,9 @@ struct endpoint;
  *	hold every joined rank that can be mapped, at unchanged addresses for those that stay
  * @abort: as NPUWIN_IOC_DOMAIN_ABORT
  * @leave: as NPUWIN_IOC_DOMAIN_LEAVE, and frees the endpoint
+ * @export_peer: as NPUWIN_IOC_DOMAIN_EXPORT: what the endpoint's window is known by on its
+ *	fabric, with a sentence where it is on none. NULL where no window of this provider is
+ * @import_peer: as NPUWIN_IOC_DOMAIN_IMPORT. NULL where @export_peer is
  * @signal_wait: as NPUWIN_IOC_SIGNAL_WAIT, not restarted by the provider on -EINTR
  * @signal_wake: as NPUWIN_IOC_SIGNAL_WAKE; called only where sleepers were seen
  * @submit: post to the engine, as NPUWIN_IOC_SUBMIT: @wait true for the caller's time and
@@ -72,6 +75,9 @@ struct provider_ops {
 	int (*map)(struct endpoint *ep, struct npuwin_error *err);
 	void (*abort)(struct endpoint *ep, int error);
 	void (*leave)(struct endpoint *ep);
+	int (*export_peer)(struct endpoint *ep, struct npuwin_ioc_domain_peer *peer,
+			   struct npuwin_error *err);
+	int (*import_peer)(struct endpoint *ep, const struct npuwin_ioc_domain_peer *peer);
 	int (*signal_wait)(struct endpoint *ep, struct npuwin_signal *signals, uint32_t count,
 			   int64_t deadline_ns, uint32_t *index, uint32_t *gone);
 	void (*signal_wake)(struct endpoint *ep, uint32_t rank);
@@ -244,6 +250,7 @@ struct plans;	/* plan.c: prepared programs and their requests */
  * @ctx: context
  * @ep: the provider's side
  * @name: rendezvous name, or ""
+ * @bootstrap: the ranks are elsewhere on the fabric, and are met by this; or NULL
  * @lock: protects @heap, @plans, @seq and the order in which jobs are started
  * @heap: symmetric allocator over the user's part of the window
  * @plans: prepared programs
@@ -254,6 +261,7 @@ struct npuwin_domain {
 	struct npuwin *ctx;
 	struct endpoint *ep;
 	char name[65];
+	struct npuwin_bootstrap *bootstrap;
 	pthread_mutex_t lock;
 	struct heap *heap;
 	struct plans *plans;

@@ -238,15 +238,18 @@ NPUWIN_API uint32_t npuwin_domain_nranks(const struct npuwin_domain *domain);
  * A domain is aborted by a death, by a collective that failed while it ran (deadline, peer
  * gone, device gone), or by npuwin_domain_abort(). Reset waits until all survivors have
  * stopped writing, clears every credit, and waits until each rank that died or left has a
- * successor that joins with %NPUWIN_DOMAIN_REPLACE (by name, or by the descriptor).
+ * successor that joins with %NPUWIN_DOMAIN_REPLACE (by name, or by the descriptor), or by the
+ * bootstrap.
  * Buffers, their contents and pointers to them stay; requests in flight are ended with
  * -ECANCELED; a signal's cells are zero. A successor starts with zeroed memory and
  * allocates the same buffers in the same order.
  *
- * On a domain that is not aborted it does nothing and returns 0.
+ * On a domain that is not aborted it does nothing and returns 0; over a bootstrap, once the
+ * others have said that they know of nothing either, or at the deadline.
  *
  * Return: 0; -ETIMEDOUT (names who is missing; may be called again); -EPIPE where another
- * rank died meanwhile (may be called again).
+ * rank died meanwhile (may be called again); over a bootstrap -EPROTO where another rank has
+ * begun anew (may be called again).
  */
 NPUWIN_API int npuwin_domain_reset(struct npuwin_domain *domain, int64_t deadline_ns,
 				   struct npuwin_error *err);
@@ -386,6 +389,30 @@ NPUWIN_API int npuwin_bootstrap_local(uint32_t nranks, struct npuwin_bootstrap *
  * @bootstrap: no domain is joined by it any more; without rank 0's the others end too
  */
 NPUWIN_API void npuwin_bootstrap_free(struct npuwin_bootstrap *bootstrap);
+
+/**
+ * npuwin_domain_join_bootstrap() - Join a domain whose ranks are anywhere on one fabric.
+ * @ctx: the context: its devices are on the fabric
+ * @attr: as for npuwin_domain_join(), @name NULL; @rank and @nranks are the bootstrap's;
+ *	%NPUWIN_DOMAIN_REPLACE makes no difference
+ * @bootstrap: the rank's; stays the caller's, in use until the rank has left
+ * @domain: out: this rank's membership
+ * @err: out: may be NULL
+ *
+ * Ranks may be in other processes, guests and hosts. What each has to know of the others'
+ * windows is exchanged by the bootstrap; every rank makes this call, and may join other
+ * domains of the same bootstrap before or after it. The windows of the others are not
+ * mapped: there is no direct rail. npuwin_domain_reset() uses the bootstrap too, and lets in
+ * who joins by it in the place of a rank that is gone.
+ *
+ * Return: as npuwin_domain_join(); -EOPNOTSUPP where the device is on no fabric; what the
+ * bootstrap returns.
+ */
+NPUWIN_API int npuwin_domain_join_bootstrap(struct npuwin *ctx,
+					    const struct npuwin_domain_attr *attr,
+					    struct npuwin_bootstrap *bootstrap,
+					    struct npuwin_domain **domain,
+					    struct npuwin_error *err);
 
 /*
  * Buffers and tensors
