@@ -4,8 +4,13 @@
  */
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 #include "collective.h"
+
+/* How long word of a rank that is gone may take, and how often to look for it. */
+#define WORD_NS		1000000000LL
+#define PAUSE_NS	1000000
 
 const char *collective_name(uint32_t kind)
 {
@@ -77,7 +82,8 @@ static int outcome_peer(const struct npuwin_domain *domain, const char *what, ui
 			   peer, how);
 }
 
-static int outcome_aborted(const struct npuwin_domain *domain, const char *what,
+/* @who has aborted, as far as a completion tells: of that the status page may be later. */
+static int outcome_aborted(const struct npuwin_domain *domain, const char *what, uint32_t who,
 			   struct npuwin_error *err)
 {
 	const struct npuwin_domain_status *status = domain->ep->status;
@@ -86,9 +92,13 @@ static int outcome_aborted(const struct npuwin_domain *domain, const char *what,
 	const char *name = strerrorname_np(error), *text = strerrordesc_np(error);
 
 	if (__atomic_load_n(&status->state, __ATOMIC_ACQUIRE) != NPUWIN_DOMAIN_ABORTED ||
-	    rank >= domain->ep->nranks)
+	    rank >= domain->ep->nranks) {
+		if (who < domain->ep->nranks)
+			return npuwin_fail(err, -ECANCELED, domain->ep->rank, (int32_t)who,
+					   "%s: rank %u has aborted the domain", what, who);
 		return npuwin_fail(err, -ECANCELED, domain->ep->rank, NPUWIN_NOBODY,
 				   "%s: the domain was aborted or is being reset", what);
+	}
 	if (error == EPIPE)
 		return outcome_peer(domain, what, rank, err);
 	return npuwin_fail(err, -ECANCELED, domain->ep->rank, (int32_t)rank,
@@ -101,7 +111,30 @@ int outcome_domain(const struct npuwin_domain *domain, const char *what,
 {
 	if (__atomic_load_n(&domain->ep->status->state, __ATOMIC_ACQUIRE) == NPUWIN_DOMAIN_READY)
 		return 0;
-	return outcome_aborted(domain, what, err);
+	return outcome_aborted(domain, what, NPUWIN_NO_RANK, err);
+}
+
+/*
+ * Why a peer refuses or a wait has ended is on the status page. From another host that word
+ * comes by itself, and may be a little later than the refusal.
+ */
+static void await_word(const struct npuwin_domain *domain, const struct npuwin_cqe *cqe)
+{
+	const struct timespec pause = { .tv_nsec = PAUSE_NS };
+	int64_t until = npuwin_now() + WORD_NS;
+
+	if (cqe->status != NPUWIN_ST_PEER && cqe->status != NPUWIN_ST_ABORTED)
+		return;
+	while (__atomic_load_n(&domain->ep->status->state, __ATOMIC_ACQUIRE) ==
+	       NPUWIN_DOMAIN_READY) {
+		if (cqe->status == NPUWIN_ST_PEER &&
+		    (cqe->rank >= domain->ep->nranks ||
+		     rank_state(domain, cqe->rank) != NPUWIN_RANK_JOINED))
+			return;
+		if (npuwin_now() >= until)
+			return;
+		nanosleep(&pause, NULL);
+	}
 }
 
 int outcome_status(const struct npuwin_domain *domain, const char *what,
@@ -109,14 +142,15 @@ int outcome_status(const struct npuwin_domain *domain, const char *what,
 {
 	uint32_t rank = domain->ep->rank;
 
+	await_word(domain, cqe);
 	switch (cqe->status) {
 	case NPUWIN_ST_PEER:
 		return outcome_peer(domain, what, cqe->rank, err);
 	case NPUWIN_ST_ABORTED:
-		return outcome_aborted(domain, what, err);
+		return outcome_aborted(domain, what, cqe->rank, err);
 	case NPUWIN_ST_CANCELLED:
 		if (outcome_domain(domain, what, err))
-			return outcome_aborted(domain, what, err);
+			return outcome_aborted(domain, what, NPUWIN_NO_RANK, err);
 		return npuwin_fail(err, -ECANCELED, rank, NPUWIN_NOBODY,
 				   "%s: was not executed, because an earlier call of this rank failed",
 				   what);
