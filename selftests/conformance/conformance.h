@@ -4,7 +4,8 @@
  * users. One program, which sees nothing but npuwin.h.
  *
  *  main.c	command line, matrix, a child process and a watchdog for each case
- *  fixture.c	ranks as threads, processes or a group behind one function
+ *  fixture.c	ranks as threads, processes or a group behind one function; processes share
+ *		a domain, or each has its own and meets the others by a bootstrap
  *  data.c	operands, and every byte that they have to hold
  *  the rest	the cases, one concern each
  *
@@ -42,22 +43,26 @@ enum form {
 	FORM_THREADS,
 	FORM_PROCESSES,
 	FORM_GROUP,
+	FORM_BOOTSTRAP,
 };
 
-/* What a case varies over; the first seven bits are values of the axes. */
+/* What a case varies over; the first eight bits are values of the axes. */
 #define A_HOST		0x001U
 #define A_DIRECT	0x002U
 #define A_THREADS	0x004U
 #define A_PROCESSES	0x008U
 #define A_GROUP		0x010U
-#define A_BLOCK		0x020U
-#define A_ROWS		0x040U
+#define A_BOOTSTRAP	0x020U
+#define A_BLOCK		0x040U
+#define A_ROWS		0x080U
 /* Not the whole product: each pair of values of two axes once. */
 #define A_PAIRS		0x100U
 /* Not the whole product: each value at least once. */
 #define A_EACH		0x200U
 #define A_RAILS		(A_HOST | A_DIRECT)
-#define A_FORMS		(A_THREADS | A_PROCESSES | A_GROUP)
+/* Each rank has a process, in a domain that all share or over a bootstrap. */
+#define A_PROCESS_EACH	(A_PROCESSES | A_BOOTSTRAP)
+#define A_FORMS		(A_THREADS | A_GROUP | A_PROCESS_EACH)
 #define A_MODES		(A_BLOCK | A_ROWS)
 #define A_ALL		(A_RAILS | A_FORMS | A_MODES)
 
@@ -186,6 +191,7 @@ struct shared;
 
 struct rank {
 	struct npuwin *ctx;
+	struct npuwin_bootstrap *bs;
 	struct npuwin_domain *domain;
 	uint32_t rank;
 	bool own_ctx;
@@ -251,6 +257,8 @@ struct run {
 };
 
 void run_ranks(const struct config *cfg, const struct run *run);
+/* Whether the parties are processes. */
+bool in_processes(const struct config *cfg);
 
 /* Every party comes here before any goes on. */
 void party_sync(struct party *p);

@@ -308,13 +308,13 @@ static void deadline_run(const struct config *cfg)
 }
 
 #define CASE(text, fn, axes)	{ text, deadline_run, axes, 0, &(const party_fn){ fn } }
-#define ONE_RANK_EACH		(A_RAILS | A_THREADS | A_PROCESSES | A_MODES | A_PAIRS)
+#define ONE_RANK_EACH		(A_RAILS | A_THREADS | A_PROCESS_EACH | A_MODES | A_PAIRS)
 
 static const struct test_case cases[] = {
 	CASE("a deadline expires, reset, a correct call", expires_party, A_ALL),
 	CASE("one deadline ends the call of all", one_deadline_party, ONE_RANK_EACH),
 	CASE("deadlines expire at random", storm_party, A_ALL | A_PAIRS),
-	CASE("a barrier's deadline expires", barrier_party, A_THREADS | A_PROCESSES),
+	CASE("a barrier's deadline expires", barrier_party, A_THREADS | A_PROCESS_EACH),
 	CASE("abort", abort_party, ONE_RANK_EACH),
 	CASE("abort before a group's call", abort_group_party, A_RAILS | A_GROUP | A_MODES),
 	CASE("a reset expires and is called again", reset_party, ONE_RANK_EACH),

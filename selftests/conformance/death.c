@@ -442,7 +442,7 @@ static void joining_run(const struct config *cfg)
 	npuwin_close(ctx);
 }
 
-#define AXES	(A_RAILS | A_PROCESSES | A_MODES)
+#define AXES	(A_RAILS | A_PROCESS_EACH | A_MODES)
 
 static const struct test_case cases[] = {
 	{ "killed before the call", before_run, AXES, 0, NULL },

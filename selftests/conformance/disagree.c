@@ -244,7 +244,7 @@ static const struct test_case cases[] = {
 	DIFFERS("ranks differ in the recv_counts' place", other_recv_counts, "recv_counts",
 		"recv_counts"),
 	{ "ranks differ in the order of calls", order_run,
-	  A_RAILS | A_MODES | A_THREADS | A_PROCESSES | A_PAIRS, 0, NULL },
+	  A_RAILS | A_MODES | A_THREADS | A_PROCESS_EACH | A_PAIRS, 0, NULL },
 	{ "ranks differ in the order of allocations", allocation_run, A_ALL | A_EACH, 0, NULL },
 };
 

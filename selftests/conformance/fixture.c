@@ -79,6 +79,31 @@ struct joining {
 	uint32_t i;
 };
 
+bool in_processes(const struct config *cfg)
+{
+	return cfg->form == FORM_PROCESSES || cfg->form == FORM_BOOTSTRAP;
+}
+
+/* Over a bootstrap of the name's own. */
+static int join_elsewhere(struct rank *r, const struct npuwin_domain_attr *attr,
+			  struct npuwin_error *err)
+{
+	char address[100];
+	struct npuwin_bootstrap_attr bs = {
+		.address = address,
+		.nranks = attr->nranks,
+		.rank = attr->rank,
+		.deadline_ns = attr->deadline_ns,
+	};
+	int ret;
+
+	snprintf(address, sizeof(address), "unix:@%s", attr->name);
+	ret = npuwin_bootstrap_connect(&bs, &r->bs, err);
+	if (ret)
+		return ret;
+	return npuwin_domain_join_bootstrap(r->ctx, attr, r->bs, &r->domain, err);
+}
+
 static void *join_one(void *arg)
 {
 	struct joining *j = arg;
@@ -93,9 +118,12 @@ static void *join_one(void *arg)
 		.flags = j->flags,
 		.deadline_ns = far(),
 	};
+	int ret;
 
-	int ret = npuwin_domain_join(r->ctx, &attr, &r->domain, &err);
-
+	if (j->p->cfg->form == FORM_BOOTSTRAP)
+		ret = join_elsewhere(r, &attr, &err);
+	else
+		ret = npuwin_domain_join(r->ctx, &attr, &r->domain, &err);
 	if (ret == -ENOSPC && j->p->scarce)
 		skip_case("%s", err.text);
 	CHECK_OK(ret, &err);
@@ -162,7 +190,9 @@ void party_leave(struct party *p)
 
 	for (i = 0; i < p->n; i++) {
 		npuwin_domain_leave(p->ranks[i].domain);
+		npuwin_bootstrap_free(p->ranks[i].bs);
 		p->ranks[i].domain = NULL;
+		p->ranks[i].bs = NULL;
 	}
 }
 
@@ -342,7 +372,7 @@ static uint32_t ranks_per_party(const struct config *cfg, const struct run *run)
 {
 	if (cfg->form == FORM_GROUP)
 		return run->nranks;
-	if (cfg->form == FORM_PROCESSES && run->per_process)
+	if (in_processes(cfg) && run->per_process)
 		return run->per_process;
 	return 1;
 }
@@ -372,7 +402,7 @@ void run_ranks(const struct config *cfg, const struct run *run)
 	CHECK(run->nranks >= 1 && run->nranks <= MAX_TEST_RANKS);
 	CHECK(run->nranks % per_party == 0);
 	if (run->dies || run->control)
-		CHECK(cfg->form == FORM_PROCESSES);
+		CHECK(in_processes(cfg));
 
 	team.nparties = run->nranks / per_party;
 	team.shared = make_shared(team.nparties);
@@ -397,7 +427,7 @@ void run_ranks(const struct config *cfg, const struct run *run)
 			.scarce = run->scarce,
 		};
 
-	if (cfg->form == FORM_PROCESSES)
+	if (in_processes(cfg))
 		run_processes(&team);
 	else if (cfg->form == FORM_THREADS)
 		run_threads(&team);

@@ -214,7 +214,7 @@ static void contexts_run(const struct config *cfg)
 		FAIL("%u maps after %u contexts, %u before", count_maps(), n, maps);
 }
 
-#define ONE_RANK_EACH	(A_RAILS | A_THREADS | A_PROCESSES | A_MODES)
+#define ONE_RANK_EACH	(A_RAILS | A_THREADS | A_PROCESS_EACH | A_MODES)
 
 static const struct test_case cases[] = {
 	{ "leave right after the call", leave_run, A_ALL | A_PAIRS, 0, NULL },

@@ -258,7 +258,7 @@ static void max_recv_run(const struct config *cfg)
 	run_ranks(cfg, &run);
 }
 
-#define ONE_RANK_EACH	(A_RAILS | A_THREADS | A_PROCESSES)
+#define ONE_RANK_EACH	(A_RAILS | A_THREADS | A_PROCESS_EACH)
 
 static const struct test_case cases[] = {
 	{ "buffers beyond 4 GiB", far_buffers_run, A_ALL | A_PAIRS, 0, NULL },

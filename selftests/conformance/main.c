@@ -25,7 +25,7 @@ static const struct suite *const suites[] = {
 };
 
 static const char *const rail_names[] = { "host", "direct" };
-static const char *const form_names[] = { "threads", "processes", "group" };
+static const char *const form_names[] = { "threads", "processes", "group", "bootstrap" };
 static const char *const mode_names[] = { "block", "rows" };
 
 struct options {
@@ -38,6 +38,7 @@ struct options {
 	bool brief;
 	int timeout_ms;
 	bool peer_map;
+	bool bootstrap;
 };
 
 struct tally {
@@ -235,6 +236,11 @@ static bool in_axes(unsigned int axes, int rail, int form, int mode)
 		bits &= ~A_MODES;
 	if ((axes & bits) != bits)
 		return false;
+	/* It has one rail. */
+	if (form == FORM_BOOTSTRAP && rail == NPUWIN_RAIL_DIRECT)
+		return false;
+	if (form == FORM_BOOTSTRAP && axes & A_EACH)
+		return mode == NPUWIN_MODE_ROWS;
 	if (axes & A_PAIRS)
 		return (rail + mode + (form == FORM_PROCESSES)) % 2 == 0;
 	if (axes & A_EACH)
@@ -260,6 +266,8 @@ static void visit_cell(const struct options *opt, const struct test_case *c,
 	unsigned int a = c->axes;
 	char name[256];
 
+	if (cfg->form == FORM_BOOTSTRAP && !opt->bootstrap)
+		return;
 	if (!wanted(opt->rail, A_RAILS, a, cfg->rail) ||
 	    !wanted(opt->form, A_FORMS, a, cfg->form) ||
 	    !wanted(opt->mode, A_MODES, a, cfg->mode) ||
@@ -345,8 +353,9 @@ static int pick(const char *what, const char *value, const char *const *names, i
 static void print_help(FILE *to)
 {
 	fputs("usage: conformance [--provider shm|dev] [--rail host|direct]\n"
-	      "\t[--form threads|processes|group] [--mode block|rows] [--filter GLOB]\n"
-	      "\t[--list] [--short]\n"
+	      "\t[--form threads|processes|group|bootstrap] [--mode block|rows]\n"
+	      "\t[--filter GLOB] [--list] [--short]\n"
+	      "The form bootstrap needs devices on a fabric.\n"
 	      "NPUWIN_TEST_SHORT=1 is --short; NPUWIN_TEST_TIMEOUT is the time of a case in\n"
 	      "seconds (120); NPUWIN_TEST_DATA is the folder of the real routing.\n", to);
 }
@@ -381,7 +390,7 @@ static const char *parse(int argc, char **argv, struct options *opt)
 			opt->rail = pick("rail", optarg, rail_names, 2);
 			break;
 		case 'f':
-			opt->form = pick("form", optarg, form_names, 3);
+			opt->form = pick("form", optarg, form_names, 4);
 			break;
 		case 'm':
 			opt->mode = pick("mode", optarg, mode_names, 2);
@@ -407,7 +416,25 @@ static const char *parse(int argc, char **argv, struct options *opt)
 	return provider;
 }
 
-/* Take the provider; false where there is none. */
+/* Whether there can be ranks that do not share a domain; otherwise @err says why not. */
+static bool probe_bootstrap(struct npuwin *ctx, struct npuwin_error *err)
+{
+	const struct npuwin_domain_attr attr = {
+		.nranks = 1, .window_size = MIB, .device = -1, .deadline_ns = far(),
+	};
+	struct npuwin_domain *domain;
+	struct npuwin_bootstrap *bs;
+	int ret;
+
+	if (npuwin_bootstrap_local(1, &bs, err))
+		return false;
+	ret = npuwin_domain_join_bootstrap(ctx, &attr, bs, &domain, err);
+	npuwin_domain_leave(domain);
+	npuwin_bootstrap_free(bs);
+	return !ret;
+}
+
+/* Take the provider; false where there is none, or not what was asked for. */
 static bool probe(const char *provider, struct options *opt)
 {
 	struct npuwin_device_info info;
@@ -427,7 +454,12 @@ static bool probe(const char *provider, struct options *opt)
 	for (i = 0; i < npuwin_device_count(ctx); i++)
 		if (npuwin_device_info(ctx, i, &info, &err) || !info.peer_map)
 			opt->peer_map = false;
+	opt->bootstrap = probe_bootstrap(ctx, &err);
 	npuwin_close(ctx);
+	if (opt->form == FORM_BOOTSTRAP && !opt->bootstrap) {
+		printf("1..0 # SKIP %s\n", err.text);
+		return false;
+	}
 	return true;
 }
 

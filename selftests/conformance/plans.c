@@ -203,7 +203,7 @@ static const struct test_case cases[] = {
 	{ "many call sites", many_run, A_ALL | A_EACH, 0, NULL },
 	{ "two domains at once", two_domains_run, A_ALL | A_PAIRS, 0, NULL },
 	{ "groups of two ranks in each process", half_groups_run,
-	  A_RAILS | A_PROCESSES | A_MODES, 0, NULL },
+	  A_RAILS | A_PROCESS_EACH | A_MODES, 0, NULL },
 };
 
 const struct suite suite_plans = { cases, ARRAY_SIZE(cases) };

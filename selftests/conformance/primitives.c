@@ -277,7 +277,7 @@ static void primitives_run(const struct config *cfg)
 }
 
 #define CASE(text, fn, n, axes)	{ text, primitives_run, axes, n, &(const party_fn){ fn } }
-#define ONE_RANK_EACH		(A_RAILS | A_THREADS | A_PROCESSES)
+#define ONE_RANK_EACH		(A_RAILS | A_THREADS | A_PROCESS_EACH)
 
 static const struct test_case cases[] = {
 	CASE("six comparisons at the edges", edges_party, 2, A_RAILS | A_FORMS),

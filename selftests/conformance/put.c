@@ -285,7 +285,7 @@ static const struct test_case cases[] = {
 	CASE("put: onto itself", self_party, A_RAILS | A_FORMS, 0),
 	CASE("put: add int32 from all ranks", add_party, A_RAILS | A_FORMS, NPUWIN_ADD_INT32),
 	CASE("put: add fp32 from all ranks", add_party, A_RAILS | A_FORMS, NPUWIN_ADD_FP32),
-	CASE("put: refused", refused_party, A_RAILS | A_THREADS | A_PROCESSES, 0),
+	CASE("put: refused", refused_party, A_RAILS | A_THREADS | A_PROCESS_EACH, 0),
 };
 
 const struct suite suite_put = { cases, ARRAY_SIZE(cases) };

@@ -306,7 +306,7 @@ static void requests_run(const struct config *cfg)
 }
 
 #define CASE(text, fn, axes)	{ text, requests_run, axes, 0, &(const party_fn){ fn } }
-#define ONE_RANK_EACH		(A_RAILS | A_THREADS | A_PROCESSES | A_MODES | A_PAIRS)
+#define ONE_RANK_EACH		(A_RAILS | A_THREADS | A_PROCESS_EACH | A_MODES | A_PAIRS)
 
 static const struct test_case cases[] = {
 	CASE("request: test", test_party, A_ALL),
