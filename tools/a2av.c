@@ -22,10 +22,10 @@ static const struct opt opts[] = {
 	  "MAX_RECV rows is for rank d", OPT_STRING, &input_path },
 	{ "counts", "C.npy", "[N, N] or [N, N, 1], int32 or int64: C[s, d] rows of block d\n"
 	  "of rank s are for rank d", OPT_STRING, &counts_path },
-	{ "output", "OUT.npy", "written: what each rank received, as IN; zero past the\n"
+	{ "output", "OUT.npy", "written: what each rank here received, as IN; zero past the\n"
 	  "counted rows", OPT_STRING, &output_path },
-	{ "recv-counts", "R.npy", "written: [N, N] int32: rank r got R[r, s] rows from rank s",
-	  OPT_STRING, &recv_counts_path },
+	{ "recv-counts", "R.npy", "written: [N, N] int32: rank r got R[r, s] rows from rank s;\n"
+	  "of the ranks here", OPT_STRING, &recv_counts_path },
 	{ NULL }
 };
 
@@ -45,7 +45,7 @@ struct a2av_job {
 	struct outfile files[NFILES];
 };
 
-/* Block @dst of rank @src in IN; the same of OUT is what @src received from @dst. */
+/* Block @dst of part @src of IN; the same of OUT is what that rank received from @dst. */
 static uint64_t block_offset(const struct layout *l, uint32_t src, uint32_t dst)
 {
 	return src * l->rank_bytes + dst * l->block_bytes;
@@ -125,6 +125,7 @@ static void check(struct rank *rk, uint64_t iteration)
 	const struct npuwin_a2av *op = &rk->op[0];
 	const uint8_t *target = tensor_ptr(&op->target);
 	const int32_t *recv = tensor_ptr(&op->recv_counts);
+	uint32_t part = rk->id - rk->prog->args->first;
 	bool last = iteration + 1 == rk->prog->args->iterations;
 
 	counts_check_result(rk, &job->counts);
@@ -137,11 +138,11 @@ static void check(struct rank *rk, uint64_t iteration)
 				      s, rows);
 		check_block(rk, s, got, rows);
 		if (last)
-			memcpy(job->files[OUT].data + block_offset(l, rk->id, s), got,
+			memcpy(job->files[OUT].data + block_offset(l, part, s), got,
 			       rows * l->row_bytes);
 	}
 	if (last)
-		memcpy(job->files[RECV].data + rk->id * l->nranks * sizeof(int32_t), recv,
+		memcpy(job->files[RECV].data + part * l->nranks * sizeof(int32_t), recv,
 		       l->nranks * sizeof(int32_t));
 }
 
@@ -176,7 +177,7 @@ static int check_arguments(int argc, char **argv)
 				output_path);
 	if (run_args.form < 0)
 		run_args.form = FORM_THREADS;
-	return 0;
+	return run_args_place(&run_args);
 }
 
 static int open_input(struct a2av_job *job)
@@ -254,6 +255,7 @@ static void print_summary(const struct a2av_job *job, const struct run_report *r
 	       npy_shape_text(shape, sizeof(shape), job->in.ndim, job->in.shape), job->in.descr,
 	       l->max_recv, (unsigned long long)l->row_bytes);
 	counts_print(&job->counts);
+	place_print(&run_args, &job->counts);
 	printf("  moved     %llu counted row%s: %s", (unsigned long long)rows,
 	       rows == 1 ? "" : "s", human_bytes(a, sizeof(a), row_bytes));
 	if (run_args.mode == NPUWIN_MODE_BLOCK)
@@ -276,7 +278,8 @@ static void print_summary(const struct a2av_job *job, const struct run_report *r
 static int exchange(struct a2av_job *job)
 {
 	const struct layout *l = &job->layout;
-	const uint64_t square[2] = { run_args.ranks, run_args.ranks };
+	const uint64_t matrix[2] = { run_args.count, run_args.ranks };
+	uint64_t shape[NPY_MAX_DIMS];
 	const struct program prog = {
 		.args = &run_args,
 		.ncalls = 1,
@@ -291,10 +294,11 @@ static int exchange(struct a2av_job *job)
 	int rc;
 
 	ranks_block_signals();
-	rc = outfile_create(&job->files[OUT], output_path, job->in.descr, job->in.ndim,
-			    job->in.shape);
+	memcpy(shape, job->in.shape, sizeof(shape));
+	shape[0] = run_args.count;
+	rc = outfile_create(&job->files[OUT], output_path, job->in.descr, job->in.ndim, shape);
 	if (!rc)
-		rc = outfile_create(&job->files[RECV], recv_counts_path, "<i4", 2, square);
+		rc = outfile_create(&job->files[RECV], recv_counts_path, "<i4", 2, matrix);
 	if (!rc)
 		rc = ranks_run(&prog, &report);
 	if (rc)
@@ -341,6 +345,8 @@ const struct command cmd_a2av = {
 		"rank d. Counts out of 0..MAX_RECV are clamped, and told. Elements may be of any\n"
 		"NumPy dtype of 1, 2, 4 or 8 bytes, little-endian, in C order. What arrives is\n"
 		"compared with IN, byte by byte. Both output files appear whole, or neither does.\n"
+		"With --bootstrap the ranks of --local run here, and the others in commands\n"
+		"elsewhere that are given the same IN and C. Devices of all are on one fabric.\n"
 		"Times and bytes are those of one iteration.\n",
 	.example = "  npuwin a2av --ranks 4 --input in.npy --counts counts.npy \\\n"
 		   "    --output out.npy --recv-counts recv.npy --mode rows --processes\n",

@@ -76,14 +76,19 @@ uint64_t counts_clamped(const struct counts *c)
 	return n;
 }
 
-uint64_t counts_total(const struct counts *c)
+uint64_t counts_of(const struct counts *c, uint32_t first, uint32_t count)
 {
 	uint64_t n = 0;
 
-	for (uint32_t s = 0; s < c->nranks; s++)
+	for (uint32_t s = first; s < first + count; s++)
 		for (uint32_t d = 0; d < c->nranks; d++)
 			n += count_sent(c, s, d);
 	return n;
+}
+
+uint64_t counts_total(const struct counts *c)
+{
+	return counts_of(c, 0, c->nranks);
 }
 
 void counts_check_result(struct rank *rk, const struct counts *c)

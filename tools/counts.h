@@ -54,6 +54,9 @@ uint64_t counts_clamped(const struct counts *c);
 /** counts_total() - Return: rows that cross in all. */
 uint64_t counts_total(const struct counts *c);
 
+/** counts_of() - Return: those of them that @count ranks from @first on send. */
+uint64_t counts_of(const struct counts *c, uint32_t first, uint32_t count);
+
 /** counts_check_result() - In a check: what call 0 told of clamps, against the matrix. */
 void counts_check_result(struct rank *rk, const struct counts *c);
 

@@ -44,7 +44,10 @@ void json_add_shape(struct json_object *o, const char *key, uint32_t ndim, const
 void json_add_run(struct json_object *o, const struct run_args *args, const struct layout *l,
 		  const struct run_report *report)
 {
+	const uint64_t local[2] = { args->first, args->first + args->count - 1 };
+
 	json_add_uint(o, "ranks", args->ranks);
+	json_add_shape(o, "local", 2, local);
 	json_add_string(o, "run_as", run_forms[args->form]);
 	json_add_string(o, "provider", report->provider);
 	json_add_string(o, "provider_reason", report->reason);

@@ -317,6 +317,8 @@ static int run(int argc, char **argv)
 	if (!rc)
 		rc = make_plan(&job, &dtype);
 	if (!rc)
+		rc = run_args_place(&run_args);
+	if (!rc)
 		rc = make_layout(&job, dtype);
 	if (!rc)
 		rc = dispatch_and_combine(&job);
@@ -334,7 +336,8 @@ const struct command cmd_moe = {
 		"numpy.array_split does. Each expert of a token gets a copy of it: a row, sent to\n"
 		"the expert's rank by all_to_all_v (dispatch) and sent back by another (combine).\n"
 		"Rows over --max-recv are not sent; that is told by rank, and is no failure.\n"
-		"Times and bytes are those of one iteration.\n\n"
+		"Times and bytes are those of one iteration. With --bootstrap the ranks of\n"
+		"--local run here, and the others in commands elsewhere that are given the same.\n\n"
 		"A JSON FILE of --counts-from is an object with count_matrix: N lists of N, list\n"
 		"s holding what rank s has for each rank; it may say tokens, topk, experts,\n"
 		"hidden, dtype, model and source.\n",

@@ -7,14 +7,15 @@
 
 #define MAX_PRINTED_RANKS	16
 
-/* Rows that rank @d has received from all. */
+/* Rows that rank @d has received from all; of one elsewhere, those that are sent to it. */
 static uint64_t load(const struct moe_job *job, uint32_t d)
 {
 	uint32_t n = job->layout.nranks;
 	uint64_t rows = 0;
 
 	for (uint32_t s = 0; s < n; s++)
-		rows += (uint64_t)job->recv_matrix[(uint64_t)d * n + s];
+		rows += is_local(&run_args, d) ? (uint64_t)job->recv_matrix[(uint64_t)d * n + s] :
+						 count_sent(&job->plan.counts, s, d);
 	return rows;
 }
 
@@ -37,7 +38,7 @@ static struct json_object *recv_matrix(const struct moe_job *job)
 	struct json_object *rows = json_object_new_array();
 	uint32_t n = job->layout.nranks;
 
-	for (uint32_t r = 0; r < n; r++) {
+	for (uint32_t r = run_args.first; is_local(&run_args, r); r++) {
 		const int32_t *got = job->recv_matrix + (uint64_t)r * n;
 		struct json_object *row = json_object_new_array();
 
@@ -191,6 +192,7 @@ void moe_print_summary(const struct moe_job *job, const struct run_args *args,
 		print_matrix(job);
 	print_load(job);
 	counts_print(&job->plan.counts);
+	place_print(args, &job->plan.counts);
 	printf("  moved     %" PRIu64 " row%s there and back: %s", rows, rows == 1 ? "" : "s",
 	       human_bytes(a, sizeof(a), row_bytes));
 	if (args->mode == NPUWIN_MODE_BLOCK)

@@ -90,21 +90,61 @@ void ranks_interrupted(const struct program *prog)
 struct rank_thread {
 	pthread_t thread;
 	struct run *run;
+	struct npuwin *ctx;
 	struct npuwin_domain *domain;
 	uint32_t id;
 };
+
+static struct npuwin_domain_attr attr_of(const struct run *run, uint32_t id)
+{
+	return (struct npuwin_domain_attr) {
+		.name = run->prog->args->bootstrap ? NULL : run->name,
+		.nranks = (uint32_t)run->prog->args->ranks,
+		.rank = id,
+		.window_size = run->prog->window_size,
+		.device = -1,
+		.deadline_ns = run_deadline(run->prog),
+	};
+}
+
+/* A rank that joins, and leaves, by itself. */
+static int rank_alone(struct run *run, uint32_t id, struct npuwin *ctx)
+{
+	const struct npuwin_domain_attr attr = attr_of(run, id);
+	struct npuwin_error err = { .rank = NPUWIN_NOBODY };
+	struct npuwin_bootstrap *bootstrap = NULL;
+	struct npuwin_domain *domain;
+	int rc;
+
+	if (run->prog->args->bootstrap)
+		rc = join_elsewhere(run->prog->args, ctx, &attr, &bootstrap, &domain, &err);
+	else
+		rc = npuwin_domain_join(ctx, &attr, &domain, &err);
+	if (rc) {
+		record_failure(run->shared, id, &err);
+		return rc;
+	}
+	rc = rank_main(run, id, domain);
+	npuwin_domain_leave(domain);
+	npuwin_bootstrap_free(bootstrap);
+	return rc;
+}
 
 static void *thread_main(void *arg)
 {
 	struct rank_thread *t = arg;
 
-	rank_main(t->run, t->id, t->domain);
+	if (t->domain)
+		rank_main(t->run, t->id, t->domain);
+	else
+		rank_alone(t->run, t->id, t->ctx);
 	return NULL;
 }
 
-static void drive_threads(struct run *run, struct npuwin_domain **domains)
+/* With @domains, the ranks' memberships; without, each joins by itself. */
+static void drive_threads(struct run *run, struct npuwin *ctx, struct npuwin_domain **domains)
 {
-	uint32_t n = (uint32_t)run->prog->args->ranks, started = 0;
+	uint32_t n = run->prog->args->count, started = 0;
 	struct rank_thread *threads = calloc(n, sizeof(*threads));
 	int rc;
 
@@ -116,12 +156,14 @@ static void drive_threads(struct run *run, struct npuwin_domain **domains)
 		struct rank_thread *t = &threads[started];
 
 		t->run = run;
-		t->domain = domains[started];
-		t->id = started;
+		t->ctx = ctx;
+		t->domain = domains ? domains[started] : NULL;
+		t->id = run->prog->args->first + started;
 		rc = pthread_create(&t->thread, NULL, thread_main, t);
 		if (rc) {
 			fail_run(run, -rc, "cannot start a thread for each rank");
-			npuwin_domain_abort(domains[0], rc);
+			if (domains)
+				npuwin_domain_abort(domains[0], rc);
 			break;
 		}
 	}
@@ -136,25 +178,16 @@ static void tell_provider(struct run_shared *sh, const struct npuwin *ctx)
 	snprintf(sh->provider, sizeof(sh->provider), "%s", npuwin_provider_name(ctx));
 }
 
-static void drive(struct run *run)
+/* All ranks are here: make a domain of them. */
+static void drive_all(struct run *run, struct npuwin *ctx)
 {
 	const struct program *prog = run->prog;
 	uint32_t n = (uint32_t)prog->args->ranks;
-	const struct npuwin_domain_attr attr = {
-		.nranks = n,
-		.window_size = prog->window_size,
-		.device = -1,
-		.deadline_ns = run_deadline(prog),
-	};
+	struct npuwin_domain_attr attr = attr_of(run, 0);
 	struct npuwin_error err = { .rank = NPUWIN_NOBODY };
 	struct npuwin_domain **domains;
-	struct npuwin *ctx;
 
-	if (npuwin_open(prog->args->provider, &ctx, &err)) {
-		record_failure(run->shared, n, &err);
-		return;
-	}
-	tell_provider(run->shared, ctx);
+	attr.name = NULL;
 	domains = calloc(n, sizeof(struct npuwin_domain *));
 	if (!domains) {
 		fail_run(run, -ENOMEM, "cannot start the ranks");
@@ -164,11 +197,28 @@ static void drive(struct run *run)
 		if (prog->args->form == FORM_GROUP)
 			drive_group(run, domains);
 		else
-			drive_threads(run, domains);
+			drive_threads(run, ctx, domains);
 		for (uint32_t r = 0; r < n; r++)
 			npuwin_domain_leave(domains[r]);
 	}
 	free(domains);
+}
+
+static void drive(struct run *run)
+{
+	const struct run_args *args = run->prog->args;
+	struct npuwin_error err = { .rank = NPUWIN_NOBODY };
+	struct npuwin *ctx;
+
+	if (npuwin_open(args->provider, &ctx, &err)) {
+		record_failure(run->shared, (uint32_t)args->ranks, &err);
+		return;
+	}
+	tell_provider(run->shared, ctx);
+	if (args->bootstrap)
+		drive_threads(run, ctx, NULL);
+	else
+		drive_all(run, ctx);
 	npuwin_close(ctx);
 }
 
@@ -183,34 +233,19 @@ static void *drive_main(void *arg)
 
 static int process_main(struct run *run, uint32_t id)
 {
-	const struct program *prog = run->prog;
-	const struct npuwin_domain_attr attr = {
-		.name = run->name,
-		.nranks = (uint32_t)prog->args->ranks,
-		.rank = id,
-		.window_size = prog->window_size,
-		.device = -1,
-		.deadline_ns = run_deadline(prog),
-	};
+	const struct run_args *args = run->prog->args;
 	struct npuwin_error err = { .rank = NPUWIN_NOBODY };
-	struct npuwin_domain *domain;
 	struct npuwin *ctx;
 	int rc;
 
-	rc = npuwin_open(prog->args->provider, &ctx, &err);
+	rc = npuwin_open(args->provider, &ctx, &err);
 	if (rc) {
 		record_failure(run->shared, id, &err);
 		return rc;
 	}
-	if (!id)
+	if (id == args->first)
 		tell_provider(run->shared, ctx);
-	rc = npuwin_domain_join(ctx, &attr, &domain, &err);
-	if (rc) {
-		record_failure(run->shared, id, &err);
-	} else {
-		rc = rank_main(run, id, domain);
-		npuwin_domain_leave(domain);
-	}
+	rc = rank_alone(run, id, ctx);
 	npuwin_close(ctx);
 	return rc;
 }
@@ -243,7 +278,9 @@ static void kill_processes(struct run *run)
 
 static void start_processes(struct run *run)
 {
-	for (uint32_t r = 0; r < run->prog->args->ranks; r++) {
+	const struct run_args *args = run->prog->args;
+
+	for (uint32_t r = args->first; is_local(args, r); r++) {
 		pid_t pid = fork();
 
 		if (!pid)
@@ -293,12 +330,12 @@ static void show_progress(const struct run *run, uint64_t seconds)
 	const struct run_args *args = run->prog->args;
 	uint64_t least = UINT64_MAX;
 
-	for (uint32_t r = 0; r < args->ranks; r++)
+	for (uint32_t r = args->first; is_local(args, r); r++)
 		if (run->shared->rank[r].iterations < least)
 			least = run->shared->rank[r].iterations;
-	fprintf(stderr, "npuwin %s: %llu s, %llu of %llu iterations done by all ranks\n",
+	fprintf(stderr, "npuwin %s: %llu s, %llu of %llu iterations done by all ranks%s\n",
 		cli_command(), (unsigned long long)seconds, (unsigned long long)least,
-		(unsigned long long)args->iterations);
+		(unsigned long long)args->iterations, args->bootstrap ? " here" : "");
 }
 
 static void interrupt(struct run *run, int signo)

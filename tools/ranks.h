@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Running a program of collective calls on N ranks: as threads or processes of this host,
- * or driven by one thread.
+ * Running a program of collective calls on N ranks, or on those of them that are here: as
+ * threads or processes of this host, or driven by one thread.
  */
 #ifndef NPUWIN_RANKS_H
 #define NPUWIN_RANKS_H
@@ -28,6 +28,13 @@ enum run_form {
  * @iterations: of the program
  * @timeout: seconds that a call may wait for other ranks
  * @provider: as for npuwin_open()
+ * @bootstrap: address at which the ranks meet, where not all are here; or NULL
+ * @secret_file: holds the secret of that; or NULL
+ * @local: the ranks that are here, as text; or NULL
+ * @first: the first of them
+ * @count: how many are here
+ * @secret: what is in @secret_file; one more byte than there may be
+ * @secret_bytes: bytes of that
  * @rail: enum npuwin_rail
  * @mode: enum npuwin_mode
  * @form: enum run_form, -1 until it is known
@@ -39,6 +46,13 @@ struct run_args {
 	uint64_t iterations;
 	double timeout;
 	const char *provider;
+	const char *bootstrap;
+	const char *secret_file;
+	const char *local;
+	uint32_t first;
+	uint32_t count;
+	uint8_t secret[4097];
+	size_t secret_bytes;
 	int rail;
 	int mode;
 	int form;
@@ -54,6 +68,24 @@ extern const char *const run_forms[];
 /* What run_opts, a table of options, sets. */
 extern struct run_args run_args;
 extern const struct opt run_opts[];
+
+/**
+ * run_args_place() - Work out which ranks are here.
+ * @args: in/out: @ranks and @form are known
+ *
+ * Return: 0, or CLI_USAGE or CLI_FILE after a complaint.
+ */
+int run_args_place(struct run_args *args);
+
+struct counts;
+/** place_print() - For people: which ranks are here, where not all are. */
+void place_print(const struct run_args *args, const struct counts *c);
+
+/** is_local() - Whether @rank runs here. */
+static inline bool is_local(const struct run_args *args, uint32_t rank)
+{
+	return rank >= args->first && rank - args->first < args->count;
+}
 
 struct rank;
 
@@ -101,7 +133,7 @@ struct rank {
  * @seconds: of an iteration, the mean: from the first rank's start to the last one's end
  * @best: of the fastest iteration
  * @call_seconds: the same mean of each call
- * @bytes: bytes of rows that all ranks wrote in an iteration, by call
+ * @bytes: bytes of rows that the ranks here wrote in an iteration, by call
  */
 struct run_report {
 	char provider[16];

@@ -36,7 +36,7 @@ struct times {
 /**
  * struct run_shared - What the ranks and who watches them share.
  * @failures: how many have failed
- * @provider: name, told by rank 0
+ * @provider: name, told by the first rank that is here
  * @reason: why that one
  * @times: by iteration
  * @rank: by rank; one more for failures that are of no rank
@@ -84,6 +84,21 @@ void fail_run(struct run *run, int code, const char *what);
 
 /** rank_main() - Run the program as rank @id. Return: 0 or a negative errno, recorded. */
 int rank_main(struct run *run, uint32_t id, struct npuwin_domain *domain);
+
+/**
+ * join_elsewhere() - Join a domain whose other ranks are not all here.
+ * @args: with a bootstrap
+ * @ctx: context
+ * @attr: how to join
+ * @bootstrap: out: freed after leaving
+ * @domain: out
+ * @err: out
+ *
+ * Return: 0 or a negative errno.
+ */
+int join_elsewhere(const struct run_args *args, struct npuwin *ctx,
+		   const struct npuwin_domain_attr *attr, struct npuwin_bootstrap **bootstrap,
+		   struct npuwin_domain **domain, struct npuwin_error *err);
 
 /** drive_group() - Run the program as all ranks. */
 void drive_group(struct run *run, struct npuwin_domain **domains);

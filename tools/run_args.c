@@ -33,6 +33,12 @@ const struct opt run_opts[] = {
 	{ "provider", "shm|dev", "software NPUs in memory, or the driver; by default the\n"
 	  "driver where it is usable", OPT_STRING, &run_args.provider, 0, 0,
 	  provider_names },
+	{ "bootstrap", "ADDR", "only some of the ranks run here; they meet the others at\n"
+	  "tcp:HOST:PORT or unix:PATH, where rank 0 listens", OPT_STRING,
+	  &run_args.bootstrap },
+	{ "secret-file", "FILE", "the secret of who meets there, 16 to 4096 bytes", OPT_STRING,
+	  &run_args.secret_file },
+	{ "local", "FIRST-LAST", "the ranks that run here", OPT_STRING, &run_args.local },
 	{ "threads", NULL, "ranks are threads of this process (default)", OPT_SET,
 	  &run_args.form, FORM_THREADS },
 	{ "processes", NULL, "ranks are processes", OPT_SET, &run_args.form, FORM_PROCESSES },
