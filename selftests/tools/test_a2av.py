@@ -225,7 +225,7 @@ def json_keys(directory):
                np.ones((2, 2), np.int32))
     for key in ("command", "clamped", "verified", "provider", "provider_reason", "rail", "mode",
                 "seconds", "ranks", "max_recv", "iterations", "bytes", "rows", "dtype", "shape",
-                "row_bytes", "run_as"):
+                "row_bytes", "run_as", "local"):
         assert key in told, key
     assert told["bytes"] == 2 * 4 * 3 * 8 and told["rows"] == 4 and told["max_recv"] == 2, told
 
