@@ -10,7 +10,10 @@
 
 #define CLASS_DIR	"/sys/class/npuwin"
 
-static const char *const attributes[] = { "name", "firmware", "abi_level", "queues", "domains" };
+/* Those that a device does not have are left out. */
+static const char *const attributes[] = {
+	"name", "firmware", "abi_level", "queues", "domains", "state", "fabric_id",
+};
 static const char *const groups[] = { "stats", "errors" };
 
 int devices_open(struct devices *devs, const char *provider)
