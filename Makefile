@@ -19,7 +19,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: help demo check check-host check-guest driver lib tools lint bench
+.PHONY: help demo demo-pci check check-host check-guest driver lib tools lint bench
 .PHONY: install uninstall clean distclean tests sanitized
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -192,6 +192,12 @@ demo:
 	@echo 'building the library and the command...'
 	@$(MAKE) $(quietly) lib tools
 	scripts/demo
+
+demo-pci:
+	scripts/setup build driver guest
+	@echo 'building the library, the commands and the driver...'
+	@$(MAKE) $(quietly) lib tools driver
+	scripts/demo-pci
 
 check:
 	scripts/setup build driver guest test
