@@ -119,6 +119,26 @@ const char *npuwin_hw_ident_wrong(const struct npuwin_hw_ident *ident, __u64 bar
 	return regions_wrong(ident, bar);
 }
 
+const char *npuwin_hw_state_wrong(const struct npuwin_hw_progress *known, __u32 sq_head,
+				  __u32 cq_tail)
+{
+	if ((__u32)(sq_head - (__u32)known->through) > known->posted - known->through)
+		return "sq_head is wrong";
+	if ((__u32)(cq_tail - known->taken) > known->size)
+		return "cq_tail is wrong";
+	return NULL;
+}
+
+const char *npuwin_hw_seq_wrong(const struct npuwin_hw_progress *known,
+				const struct npuwin_cqe *cqe, bool *void_now)
+{
+	/* Of what is behind a failure, the driver has taken care already. */
+	*void_now = cqe->seq < known->tail;
+	if (*void_now)
+		return cqe->status == NPUWIN_ST_CANCELLED ? NULL : "it completes twice";
+	return cqe->seq < known->posted ? NULL : "it completes what was not posted";
+}
+
 const char *npuwin_hw_cqe_wrong(const struct npuwin_cqe *cqe, const struct npuwin_desc *desc,
 				__u32 nranks)
 {

@@ -231,16 +231,29 @@ static const char *npuwin_pci_retire_silent(struct npuwin_queue *queue, u64 seq,
 	return NULL;
 }
 
+static struct npuwin_hw_progress npuwin_pci_progress(const struct npuwin_queue *queue)
+{
+	const struct npuwin_pci_queue *pq = queue->priv;
+
+	return (struct npuwin_hw_progress) {
+		.posted = pq->sq_tail,
+		.through = pq->sq_head,
+		.tail = queue->tail,
+		.taken = pq->cq_head,
+		.size = npuwin_pci_size(queue),
+	};
+}
+
 static const char *npuwin_pci_complete(struct npuwin_queue *queue, struct npuwin_cqe *cqe,
 				       struct npuwin_retired *retired)
 {
+	struct npuwin_hw_progress known = npuwin_pci_progress(queue);
 	const char *wrong;
+	bool void_now;
 
-	/* Of what is behind a failure, the queue has taken care already. */
-	if (cqe->seq < queue->tail)
-		return cqe->status == NPUWIN_ST_CANCELLED ? NULL : "it completes twice";
-	if (cqe->seq >= queue->head)
-		return "it completes what was not posted";
+	wrong = npuwin_hw_seq_wrong(&known, cqe, &void_now);
+	if (wrong || void_now)
+		return wrong;
 	wrong = npuwin_pci_retire_silent(queue, cqe->seq, retired);
 	if (!wrong)
 		wrong = npuwin_hw_cqe_wrong(cqe, npuwin_queue_desc(queue),
@@ -257,19 +270,15 @@ static const char *npuwin_pci_take(struct npuwin_pci *npci, struct npuwin_queue 
 				   struct npuwin_pci_queue *pq, struct npuwin_retired *retired)
 {
 	const struct npuwin_hw_queue_state *state = npuwin_pci_state(npci, pq->id);
+	struct npuwin_hw_progress known = npuwin_pci_progress(queue);
 	/* In this order: what is through has its completion on the ring by then. */
 	u32 sq_head = smp_load_acquire(&state->sq_head);
 	u32 cq_tail = smp_load_acquire(&state->cq_tail);	/* as above */
-	u32 through = sq_head - (u32)pq->sq_head;
-	const char *wrong = NULL;
+	const char *wrong = npuwin_hw_state_wrong(&known, sq_head, cq_tail);
 
-	if (through > pq->sq_tail - pq->sq_head)
-		return "sq_head is wrong";
-	if (cq_tail - pq->cq_head > npuwin_pci_size(queue))
-		return "cq_tail is wrong";
-	if (!through && cq_tail == pq->cq_head)
-		return NULL;
-	pq->sq_head += through;
+	if (wrong || (sq_head == (u32)pq->sq_head && cq_tail == pq->cq_head))
+		return wrong;
+	pq->sq_head += sq_head - (u32)pq->sq_head;
 	while (pq->cq_head != cq_tail && !wrong) {
 		struct npuwin_cqe cqe;
 
