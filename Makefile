@@ -174,7 +174,7 @@ $(tests)/hw: $(call objects,selftests/hw/*.c) | $(out)/bin/npuwin-emu
 # libFuzzer is clang's. Run by selftests/fuzz/run.sh.
 .PHONY: fuzz
 fuzz:
-	$(MAKE) $(quietly) FLAVOUR=fuzz CC=clang build/fuzz/fuzz_emu build/fuzz/fuzz_bootstrap
+	$(MAKE) $(quietly) FLAVOUR=fuzz CC=clang build/fuzz/fuzz_emu build/fuzz/fuzz_bootstrap build/fuzz/fuzz_driver
 
 $(out)/fuzz_emu: $(call objects,selftests/fuzz/fuzz_emu.c driver/engine.c) \
 		$(filter-out %/main.o %/server.o,$(call objects,tools/emu/*.c))
@@ -184,6 +184,10 @@ $(out)/fuzz_emu: $(call objects,selftests/fuzz/fuzz_emu.c driver/engine.c) \
 $(out)/fuzz_bootstrap: $(call objects,selftests/fuzz/fuzz_bootstrap.c) $(lib_static)
 	@mkdir -p $(@D)
 	$(CC) -o $@ $^ -fsanitize=fuzzer $(lib_libs) $(ldflags)
+
+$(out)/fuzz_driver: $(call objects,selftests/fuzz/fuzz_driver.c driver/pci_check.c)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ -fsanitize=fuzzer $(ldflags)
 
 # --- Checking --------------------------------------------------------------
 
