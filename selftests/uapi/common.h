@@ -109,6 +109,15 @@ static inline uint64_t device_attr(int n, const char *name)
 	return file_number(path);
 }
 
+/* Whether a device is software: its engine is the calling task, its windows host memory. */
+static inline bool device_is_soft(int fd)
+{
+	struct npuwin_ioc_query query = { .size = sizeof(query) };
+
+	return !call(fd, NPUWIN_IOC_QUERY, &query) &&
+	       !strcmp((const char *)query.backend, "soft");
+}
+
 static inline int window_alloc(int fd, uint64_t length, uint32_t *id, uint64_t *map)
 {
 	struct npuwin_ioc_window_alloc cmd = { .size = sizeof(cmd), .length = length };

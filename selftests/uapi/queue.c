@@ -692,11 +692,14 @@ TEST_F(queues, call_deadline)
 	ASSERT_EQ(NPUWIN_ST_OK, run(self->b, notify(0, 0, 1), NULL));
 	EXPECT_EQ(0, take(self->a, &cqe));
 	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
-	/* A short batch is complete all the same. */
+	/* A short batch is complete all the same, where nobody else has to execute it. */
 	desc = nop(NPUWIN_DESC_F_CQE);
 	n = 1;
 	ASSERT_EQ(0, submit_wait(self->b->fd, self->b->queue, &desc, 1, &cqe, &n, 0));
-	EXPECT_EQ(1, n);
+	EXPECT_TRUE(n || !device_is_soft(self->b->fd));
+	if (!n)
+		ASSERT_EQ(0, take(self->b, &cqe));
+	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 }
 
 /* A batch that takes a while: 256 MiB, unless it is executed on something fast. */

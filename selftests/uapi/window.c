@@ -54,7 +54,7 @@ FIXTURE_SETUP(windows)
 	self->align = query.window_align;
 	self->used = query.memory_used;
 	self->free = query.memory_total - query.memory_used;
-	self->host_memory = !strcmp((const char *)query.backend, "soft");
+	self->host_memory = device_is_soft(self->fd);
 }
 
 FIXTURE_TEARDOWN(windows)
