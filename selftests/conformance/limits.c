@@ -5,15 +5,40 @@
  */
 #include "conformance.h"
 
-/* A device takes the memory of a window at once, whatever of it is touched; shm does not. */
-static void need_memory(const struct config *cfg, uint64_t bytes)
+/* A device that has memory of its own has so much, whatever the host has. */
+static void need_device_memory(struct npuwin *ctx, const struct run *run)
 {
+	int devices = npuwin_device_count(ctx), i;
+	struct npuwin_device_info info;
+	struct npuwin_error err;
+	uint64_t bytes;
+
+	for (i = 0; i < devices && i < (int)run->nranks; i++) {
+		/* Ranks i, i + devices, ... */
+		bytes = run->window * ((run->nranks - i - 1) / devices + 1);
+		CHECK_OK(npuwin_device_info(ctx, i, &info, &err), &err);
+		if (info.memory_total < bytes)
+			skip_case("%s has %llu MiB of memory, windows of %llu MiB are needed",
+				  info.name, (unsigned long long)(info.memory_total / MIB),
+				  (unsigned long long)(bytes / MIB));
+	}
+}
+
+/* A device takes the memory of a window at once, whatever of it is touched; shm does not. */
+static void need_memory(const struct config *cfg, const struct run *run)
+{
+	uint64_t bytes = run->nranks * run->window;
 	unsigned long long available = 0;
+	struct npuwin_error err;
+	struct npuwin *ctx;
 	char line[256];
 	FILE *f;
 
 	if (!strcmp(cfg->provider, "shm"))
 		return;
+	CHECK_OK(npuwin_open(cfg->provider, &ctx, &err), &err);
+	need_device_memory(ctx, run);
+	npuwin_close(ctx);
 	f = fopen("/proc/meminfo", "r");
 	CHECK(f);
 	while (fgets(line, sizeof(line), f))
@@ -56,7 +81,7 @@ static void far_buffers_run(const struct config *cfg)
 		.nranks = 2, .window = 4 * GIB + MIB, .fn = far_buffers_party, .scarce = true,
 	};
 
-	need_memory(cfg, run.nranks * run.window);
+	need_memory(cfg, &run);
 	run_ranks(cfg, &run);
 }
 
@@ -99,7 +124,7 @@ static void far_tensor_run(const struct config *cfg)
 		.nranks = 2, .window = 4 * GIB + MIB, .fn = far_tensor_party, .scarce = true,
 	};
 
-	need_memory(cfg, run.nranks * run.window);
+	need_memory(cfg, &run);
 	run_ranks(cfg, &run);
 }
 
@@ -162,7 +187,7 @@ static void huge_blocks_run(const struct config *cfg)
 		.nranks = 2, .window = window, .fn = huge_blocks_party, .scarce = true,
 	};
 
-	need_memory(cfg, run.nranks * run.window);
+	need_memory(cfg, &run);
 	run_ranks(cfg, &run);
 }
 
@@ -205,7 +230,7 @@ static void far_strides_run(const struct config *cfg)
 		.nranks = 2, .window = 4 * GIB + MIB, .fn = far_strides_party, .scarce = true,
 	};
 
-	need_memory(cfg, run.nranks * run.window);
+	need_memory(cfg, &run);
 	run_ranks(cfg, &run);
 }
 
@@ -254,7 +279,7 @@ static void max_recv_run(const struct config *cfg)
 		.nranks = 1, .window = 4 * GIB + MIB, .fn = max_recv_party, .scarce = true,
 	};
 
-	need_memory(cfg, run.nranks * run.window);
+	need_memory(cfg, &run);
 	run_ranks(cfg, &run);
 }
 
