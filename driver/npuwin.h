@@ -75,7 +75,8 @@ extern struct workqueue_struct *npuwin_wq;
  *	is pending
  * @mem_free: take it back; nobody can reach it any more
  * @queue_init: make a new queue's other half; may sleep
- * @queue_exit: undo that; the queue is quiesced for good
+ * @queue_exit: undo that; the queue is quiesced for good, or its device goes. Somebody may
+ *	still be in @queue_wait. Nothing else of the queue is called after it
  * @queue_room: see that @count descriptors fit behind the head, which they do by the
  *	queue's own account: 0, or -EAGAIN or -ENODEV. submit_lock is held, the queue is not
  *	locked. NULL where the own account is all there is

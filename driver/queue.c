@@ -173,7 +173,8 @@ int npuwin_queue_empty(struct npuwin_queue *queue)
 	int ret = 0;
 
 	mutex_lock(&queue->submit_lock);
-	npuwin_queue_ops(queue)->queue_quiesce(queue);
+	if (!queue->gone)
+		npuwin_queue_ops(queue)->queue_quiesce(queue);
 	/* Nobody may be copying the completions out that are dropped here. */
 	mutex_lock(&queue->take_lock);
 	spin_lock(&queue->lock);
@@ -201,7 +202,9 @@ int npuwin_queue_empty(struct npuwin_queue *queue)
  * @queue: the queue; its file is locked
  * @status: what the descriptor at the tail completes with
  *
- * What has been completed can still be taken. The queue is its rank's no more.
+ * What has been completed can still be taken. The queue is its rank's no more, and the
+ * backend has nothing to do with it any more: what is in a device's hands is given back before
+ * the rank's window is.
  */
 void npuwin_queue_fail(struct npuwin_queue *queue, u32 status)
 {
@@ -222,6 +225,7 @@ void npuwin_queue_fail(struct npuwin_queue *queue, u32 status)
 		npuwin_queue_retire(queue, &retired);
 	}
 	spin_unlock(&queue->lock);
+	npuwin_queue_ops(queue)->queue_exit(queue);
 	mutex_unlock(&queue->submit_lock);
 	npuwin_queue_notify(queue, &retired);
 	wake_up_all(&queue->wq);
@@ -240,8 +244,10 @@ void npuwin_queue_destroy(struct npuwin_queue *queue)
 	npuwin_obj_remove(file, &queue->obj);
 	list_del_init(&queue->link);
 	mutex_lock(&queue->submit_lock);
-	npuwin_queue_ops(queue)->queue_quiesce(queue);
-	npuwin_queue_ops(queue)->queue_exit(queue);
+	if (!queue->gone) {
+		npuwin_queue_ops(queue)->queue_quiesce(queue);
+		npuwin_queue_ops(queue)->queue_exit(queue);
+	}
 	mutex_lock(&queue->take_lock);
 	spin_lock(&queue->lock);
 	queue->dead = true;
