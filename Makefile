@@ -174,7 +174,8 @@ $(tests)/hw: $(call objects,selftests/hw/*.c) | $(out)/bin/npuwin-emu
 # libFuzzer is clang's. Run by selftests/fuzz/run.sh.
 .PHONY: fuzz
 fuzz:
-	$(MAKE) $(quietly) FLAVOUR=fuzz CC=clang build/fuzz/fuzz_emu build/fuzz/fuzz_bootstrap build/fuzz/fuzz_driver
+	$(MAKE) $(quietly) FLAVOUR=fuzz CC=clang \
+		$(addprefix build/fuzz/fuzz_,emu bootstrap driver)
 
 $(out)/fuzz_emu: $(call objects,selftests/fuzz/fuzz_emu.c driver/engine.c) \
 		$(filter-out %/main.o %/server.o,$(call objects,tools/emu/*.c))
