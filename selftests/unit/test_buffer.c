@@ -127,6 +127,45 @@ static void test_history(void **state)
 	local_close(l);
 }
 
+/* A peer can claim any number of allocations, any digest and any history. */
+static void test_difference(void **state)
+{
+	static const uint32_t claims[] = { 0, 1, 39, 40, 41, 72, 73, INT32_MAX, UINT32_MAX };
+	struct local *l = local_open(1, WINDOW);
+	const struct heap *heap = l->domain[0]->heap;
+	struct allocation told[HISTORY];
+	struct alloc_difference d;
+	struct signature own = { 0 }, peer;
+	uint32_t i;
+
+	for (i = 0; i < 40; i++)
+		alloc(l, 0, 64, 0);
+	heap_history(heap, &own.allocs, &own.alloc_digest);
+	memset(told, 0xff, sizeof(told));
+	for (i = 0; i < ARRAY_SIZE(claims); i++) {
+		peer = own;
+		peer.allocs = claims[i];
+		heap_difference(heap, &own, &peer, told, &d);
+		assert_int_equal(d.number, 0);
+		peer.alloc_digest = 0;
+		heap_difference(heap, &own, &peer, told, &d);
+		assert_int_equal(d.number, 0);
+	}
+	/* Where all agree there is none. */
+	heap_tell(l->domain[0]->heap);
+	memcpy(told, l->domain[0]->ep->window[0] + handshake_history(1, 0), sizeof(told));
+	heap_difference(heap, &own, &own, told, &d);
+	assert_int_equal(d.number, 0);
+	/* Seen from an earlier call of its own, the later ones are the peer's. */
+	peer = own;
+	own.allocs = 38;
+	heap_difference(heap, &own, &peer, told, &d);
+	assert_int_equal(d.number, 39);
+	assert_int_equal(d.own.size, 0);
+	assert_int_equal(d.peer.size, 64);
+	local_close(l);
+}
+
 static void test_dtypes(void **state)
 {
 	static const struct {
@@ -162,6 +201,7 @@ int main(void)
 		cmocka_unit_test(test_zeroed),
 		cmocka_unit_test(test_arguments),
 		cmocka_unit_test(test_history),
+		cmocka_unit_test(test_difference),
 		cmocka_unit_test(test_dtypes),
 	};
 
