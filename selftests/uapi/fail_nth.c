@@ -68,6 +68,7 @@ static int live(void)
 	struct npuwin_desc descs[2] = { put(1, 0, 4096, 4096), notify(1, 0, 1) };
 	int fd[2] = { -1, -1 }, domain = -1, event = -1, ret, i;
 	struct npuwin_ioc_query query = { .size = sizeof(query) };
+	struct npuwin_ioc_domain_info info;
 	uint8_t *mem = MAP_FAILED, *peer = MAP_FAILED;
 	uint32_t window[2], queue[2], n = 2;
 	struct npuwin_cqe cqes[2];
@@ -103,8 +104,12 @@ static int live(void)
 	ret = mem == MAP_FAILED ? -errno : 0;
 	if (ret)
 		goto out;
+	info = domain_info(domain);
+	ret = info.state == UINT32_MAX ? -EFAULT : 0;
+	if (ret)
+		goto out;
 	peer = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, domain,
-		    domain_info(domain).window_map + SIZE);
+		    info.window_map + SIZE);
 	ret = peer == MAP_FAILED ? -errno : 0;
 	if (ret)
 		goto out;
@@ -119,10 +124,11 @@ static int live(void)
 	if (!ret)
 		ret = domain_leave(fd[1], domain, 1);
 out:
-	if (mem != MAP_FAILED)
-		munmap(mem, SIZE);
-	if (peer != MAP_FAILED)
-		munmap(peer, SIZE);
+	/* Taking a mapping away may need memory, too: what fails is tried again. */
+	while (mem != MAP_FAILED && munmap(mem, SIZE))
+		;
+	while (peer != MAP_FAILED && munmap(peer, SIZE))
+		;
 	for (i = 0; i < 2; i++) {
 		if (fd[i] >= 0)
 			close(fd[i]);
