@@ -41,7 +41,8 @@
  *
  * NPUWIN_OP_TWAIT: waits until each of @rows int32 cells of the queue's own window,
  * cell i at @src_off + i * @src_stride, compares @sub with @value. Cells are
- * looked at in ascending order. @deadline_ns bounds it.
+ * looked at in ascending order, and one that has compared is not looked at again.
+ * @deadline_ns bounds it.
  */
 #define NPUWIN_OP_NOP		0
 #define NPUWIN_OP_TPUT		1
@@ -145,8 +146,9 @@ struct npuwin_desc {
  *
  * A descriptor that fails ends its batch: what is left of the batch is not executed.
  * After %NPUWIN_ST_MISMATCH the queue goes on with the next batch. After any other
- * failure the queue stops: all that is in it completes with %NPUWIN_ST_CANCELLED and
- * it takes nothing until it is reset. Of a batch that ended early only the failing
+ * failure the queue stops until it is reset: all that is in it completes with
+ * %NPUWIN_ST_CANCELLED. SUBMIT takes nothing more then; what still comes on a device's
+ * submission ring is cancelled likewise. Of a batch that ended early only the failing
  * descriptor posts a completion; of each cancelled batch its last descriptor does.
  */
 #define NPUWIN_ST_OK		0	/* done and visible */

@@ -152,7 +152,7 @@ struct npuwin_hw_ident {
  * @doorbells: doorbells received
  * @interrupts: interrupts signalled
  * @descriptors: descriptors that are through, in whatever way
- * @bytes: bytes written by TPUTs
+ * @bytes: bytes of TPUTs that succeeded
  * @errors: descriptors that failed, %NPUWIN_ST_MISMATCH and cancelled ones not counted
  * @reserved4: zero
  *
@@ -344,7 +344,7 @@ struct npuwin_hw_request {
  * struct npuwin_hw_response - Answer to the request in the same slot, 32 bytes.
  * @tag: of the request
  * @status: %NPUWIN_HW_OK or NPUWIN_HW_E_*
- * @value: by command, zero where it says nothing
+ * @value: by command, zero where it says nothing and where it has failed
  */
 struct npuwin_hw_response {
 	__u32	tag;
@@ -431,7 +431,7 @@ struct npuwin_hw_queue_post {
 /* struct npuwin_hw_queue_state.state */
 #define NPUWIN_HW_Q_NONE	0	/* does not exist */
 #define NPUWIN_HW_Q_RUNNING	1
-#define NPUWIN_HW_Q_STOPPED	2	/* a descriptor failed: cancels what is posted */
+#define NPUWIN_HW_Q_STOPPED	2	/* a descriptor failed: cancels all later batches */
 #define NPUWIN_HW_Q_FAULT	3	/* its indices are wrong: reads and posts nothing */
 
 /* struct npuwin_hw_queue_state.fault */
