@@ -51,7 +51,7 @@ static const char *regions_wrong(const struct npuwin_hw_ident *ident, __u64 bar)
 		{ &ident->endpoint_states,
 		  (__u64)ident->max_endpoints * sizeof(struct npuwin_hw_endpoint_state) },
 		{ &ident->notify, (__u64)ident->max_endpoints * ident->notify_regs * 4 },
-		{ &ident->rings, NPUWIN_HW_PAGE },
+		{ &ident->rings, (__u64)ident->max_ranks * sizeof(struct npuwin_hw_peer) },
 		{ &ident->windows, ident->window_align },
 	};
 	size_t i, j;
