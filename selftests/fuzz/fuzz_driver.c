@@ -90,7 +90,8 @@ static __u64 region_needs(const struct npuwin_hw_ident *ident, size_t i)
 		32ULL * ident->event_depth,
 		64ULL * ident->max_queues, 64ULL * ident->max_queues,
 		64ULL * ident->max_endpoints, 64ULL * ident->max_endpoints,
-		4096ULL * ident->max_endpoints, 4096, ident->window_align,
+		4096ULL * ident->max_endpoints, 48ULL * ident->max_ranks,
+		ident->window_align,
 	};
 
 	return needs[i];
