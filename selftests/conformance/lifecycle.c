@@ -109,8 +109,11 @@ static void asleep_run(const struct config *cfg)
 	run_ranks(cfg, &run);
 }
 
-/* The thread sanitizer maps memory of its own all the time: then only windows count. */
-#ifdef __SANITIZE_THREAD__
+/*
+ * Sanitizers map memory of their own: the thread sanitizer all the time, the other one because
+ * it does not use again what was freed. Then only windows count.
+ */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define COUNTED_MAPS	"memfd:npuwin"
 #else
 #define COUNTED_MAPS	""
