@@ -200,12 +200,12 @@ def killed(directory):
     commands = [start(directory, a2av(4, local, address, *SECRET, "--iterations", 10**7,
                                       "--timeout", 60, out=f"out{local}"))
                 for local in ("0-1", "2-3")]
-    # It tells of its progress once it runs.
-    while "iterations done" not in commands[0].stderr.readline():
+    # It tells of its progress; without any it may not have met the other one.
+    while not re.search(" [1-9][0-9]* of ", commands[0].stderr.readline()):
         assert commands[0].poll() is None
     commands[1].kill()
     done = finish(commands)
-    assert done[0][0] == 1 and re.search("rank [23]", done[0][2]), done
+    assert done[0][0] == 1 and re.search("rank [23] is dead", done[0][2]), done
     assert not list(directory.glob("out*")), list(directory.iterdir())
 
 
