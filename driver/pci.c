@@ -10,9 +10,6 @@
 
 #include "pci.h"
 
-/* How often the device is looked after. */
-#define NPUWIN_PCI_WATCH	(HZ / 2)
-
 /* ---- failing ----------------------------------------------------------- */
 
 /**
@@ -28,7 +25,9 @@ void npuwin_pci_fail(struct npuwin_pci *npci, const char *why)
 		return;
 	dev_err(&npci->pdev->dev, "device has failed: %s\n", why);
 	wake_up_all(&npci->admin_wq);
-	queue_work(npuwin_wq, &npci->reset_work);
+	/* xchg() is a barrier, see npuwin_pci_start(). */
+	if (!READ_ONCE(npci->starting))
+		queue_work(npuwin_wq, &npci->reset_work);
 }
 
 /* All ranks die, and the device begins anew. */
@@ -65,9 +64,9 @@ static const char *npuwin_pci_ailing(struct npuwin_pci *npci)
 		return "it is not ready any more";
 	if (heartbeat != npci->heartbeat) {
 		npci->heartbeat = heartbeat;
-		npci->heartbeat_at = jiffies;
+		npci->missed = 0;
 	}
-	if (time_after(jiffies, npci->heartbeat_at + npuwin_pci_patience(npci)))
+	if (++npci->missed > npuwin_pci_patience(npci) / NPUWIN_PCI_WATCH_MS)
 		return "its heart has stopped";
 	return NULL;
 }
@@ -88,7 +87,7 @@ static void npuwin_pci_watch(struct work_struct *work)
 			npuwin_pci_sync_clock(npci);
 		mutex_unlock(&npci->reset_lock);
 	}
-	schedule_delayed_work(&npci->watch, NPUWIN_PCI_WATCH);
+	schedule_delayed_work(&npci->watch, msecs_to_jiffies(NPUWIN_PCI_WATCH_MS));
 }
 
 /* ---- sysfs ------------------------------------------------------------- */
@@ -305,7 +304,7 @@ static int npuwin_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id
 	ret = npuwin_device_register(ndev);
 	if (ret)
 		goto err_stop;
-	schedule_delayed_work(&npci->watch, NPUWIN_PCI_WATCH);
+	schedule_delayed_work(&npci->watch, msecs_to_jiffies(NPUWIN_PCI_WATCH_MS));
 	return 0;
 
 err_stop:

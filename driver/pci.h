@@ -21,6 +21,9 @@
 #include "npuwin_hw.h"
 #include "pci_check.h"
 
+/* How often the device is looked after. */
+#define NPUWIN_PCI_WATCH_MS	500
+
 struct npuwin_pci;
 
 /**
@@ -99,6 +102,7 @@ struct npuwin_pci_queue {
  * @nvectors: vectors in use
  * @ndoorbells: doorbells in use
  * @failed: takes no commands and executes nothing that the driver knows of
+ * @starting: is being started: what fails now has had its reset
  * @life: how often it has been started
  * @admin_lock: serializes commands; protects @scratch
  * @admin_wq: who waits for the device to answer or to change its state
@@ -116,7 +120,7 @@ struct npuwin_pci_queue {
  * @reset_work: deals with a failure
  * @watch: looks after the device
  * @heartbeat: last seen by @watch
- * @heartbeat_at: when it was seen to grow, jiffies
+ * @missed: how often since then
  * @vectors: as many as @nvectors
  */
 struct npuwin_pci {
@@ -134,6 +138,7 @@ struct npuwin_pci {
 	unsigned int nvectors;
 	unsigned int ndoorbells;
 	bool failed;
+	bool starting;
 	u32 life;
 	struct mutex admin_lock;	/* commands */
 	wait_queue_head_t admin_wq;
@@ -151,7 +156,7 @@ struct npuwin_pci {
 	struct work_struct reset_work;
 	struct delayed_work watch;
 	u64 heartbeat;
-	unsigned long heartbeat_at;
+	u32 missed;
 	struct npuwin_pci_vector vectors[NPUWIN_HW_MAX_VECTORS];
 };
 
@@ -208,7 +213,7 @@ static inline void npuwin_pci_ring(struct npuwin_pci *npci, u32 doorbell)
 void npuwin_pci_fail(struct npuwin_pci *npci, const char *why);
 
 /* pci_admin.c */
-unsigned long npuwin_pci_patience(const struct npuwin_pci *npci);
+u32 npuwin_pci_patience(const struct npuwin_pci *npci);
 bool npuwin_pci_present(struct npuwin_pci *npci);
 int npuwin_pci_start(struct npuwin_pci *npci);
 void npuwin_pci_stop(struct npuwin_pci *npci);

@@ -9,7 +9,7 @@
 /* How long an answer may take of a device whose heart beats. */
 #define NPUWIN_PCI_ANSWER_MS	10000
 /* How often who waits for the device looks by himself: an interrupt may be lost. */
-#define NPUWIN_PCI_LOOK		msecs_to_jiffies(20)
+#define NPUWIN_PCI_LOOK_MS	20
 /* How long to look before sleeping for an answer, which is mostly there at once. */
 #define NPUWIN_PCI_SPIN_US	20
 /* A clock read is repeated while it took longer than that, up to so often. */
@@ -21,11 +21,14 @@
  * npuwin_pci_patience() - How long a heartbeat may be missing.
  * @npci: the device
  *
- * Return: jiffies.
+ * It is counted in looks at the device and not by a clock: where host and device were both
+ * short of processors for that long, neither has had the time.
+ *
+ * Return: ms.
  */
-unsigned long npuwin_pci_patience(const struct npuwin_pci *npci)
+u32 npuwin_pci_patience(const struct npuwin_pci *npci)
 {
-	return msecs_to_jiffies(max(20 * npci->ident.heartbeat_ms, 2000U));
+	return max(20 * npci->ident.heartbeat_ms, 2000U);
 }
 
 /**
@@ -41,32 +44,32 @@ bool npuwin_pci_present(struct npuwin_pci *npci)
 	return READ_ONCE(ident->fabric_id) == npci->ident.fabric_id;
 }
 
-/* Who waits for the device, and how long he still does. */
+/* Who waits for the device: how often he has looked, and how often without a beat. */
 struct npuwin_pci_wait {
-	unsigned long until;
-	unsigned long beat_until;
+	u32 looks;
+	u32 missed;
 	u64 heartbeat;
 };
 
 static void npuwin_pci_wait_begin(struct npuwin_pci *npci, struct npuwin_pci_wait *wait)
 {
-	wait->until = jiffies + msecs_to_jiffies(NPUWIN_PCI_ANSWER_MS);
-	wait->beat_until = jiffies + npuwin_pci_patience(npci);
+	wait->looks = 0;
+	wait->missed = 0;
 	wait->heartbeat = READ_ONCE(npuwin_pci_status(npci)->heartbeat);
 }
 
-/* Whether it is worth to go on waiting. */
+/* Whether it is worth to go on waiting; every NPUWIN_PCI_LOOK_MS. */
 static bool npuwin_pci_wait_more(struct npuwin_pci *npci, struct npuwin_pci_wait *wait)
 {
 	u64 heartbeat = READ_ONCE(npuwin_pci_status(npci)->heartbeat);
 
-	if (!npuwin_pci_present(npci) || time_after(jiffies, wait->until))
-		return false;
 	if (heartbeat != wait->heartbeat) {
 		wait->heartbeat = heartbeat;
-		wait->beat_until = jiffies + npuwin_pci_patience(npci);
+		wait->missed = 0;
 	}
-	return !time_after(jiffies, wait->beat_until);
+	return npuwin_pci_present(npci) &&
+	       ++wait->looks <= NPUWIN_PCI_ANSWER_MS / NPUWIN_PCI_LOOK_MS &&
+	       ++wait->missed <= npuwin_pci_patience(npci) / NPUWIN_PCI_LOOK_MS;
 }
 
 /* Wait until the device has published @value in @word, or seems to be unable to. */
@@ -78,10 +81,26 @@ static bool npuwin_pci_await(struct npuwin_pci *npci, const u32 *word, u32 value
 	npuwin_pci_wait_begin(npci, &wait);
 	/* Acquires: what the device published with the word is visible. */
 	while (!wait_event_timeout(npci->admin_wq, smp_load_acquire(word) == value,
-				   NPUWIN_PCI_LOOK)) {
+				   msecs_to_jiffies(NPUWIN_PCI_LOOK_MS))) {
 		/* Where it fails meanwhile, others wait for who waits here. */
 		if (npuwin_pci_failed(npci) != failed || !npuwin_pci_wait_more(npci, &wait))
 			return false;
+	}
+	return true;
+}
+
+/* Whether the device's heart beats. */
+static bool npuwin_pci_beats(struct npuwin_pci *npci)
+{
+	const struct npuwin_hw_status *status = npuwin_pci_status(npci);
+	u64 heartbeat = READ_ONCE(status->heartbeat);
+	struct npuwin_pci_wait wait;
+
+	npuwin_pci_wait_begin(npci, &wait);
+	while (READ_ONCE(status->heartbeat) == heartbeat) {
+		if (!npuwin_pci_wait_more(npci, &wait))
+			return false;
+		msleep(NPUWIN_PCI_LOOK_MS);
 	}
 	return true;
 }
@@ -130,15 +149,23 @@ int npuwin_pci_start(struct npuwin_pci *npci)
 	npuwin_pci_ring(npci, 0);
 	if (!npuwin_pci_await(npci, &npuwin_pci_status(npci)->state, NPUWIN_HW_READY))
 		return -EIO;
+	/* Where it has failed because its heart stood still, this is what the reset was for. */
+	if (npci->life && !npuwin_pci_beats(npci))
+		return -EIO;
 
 	mutex_lock(&npci->admin_lock);
 	npci->admin_tail = 0;
 	npci->life++;
-	npci->heartbeat_at = jiffies;
+	npci->missed = 0;
+	WRITE_ONCE(npci->starting, true);
 	WRITE_ONCE(npci->failed, false);
 	mutex_unlock(&npci->admin_lock);
 	ret = npuwin_pci_sync_clock(npci);
-	if (ret)
+	/* Either this sees a failure, or who sees to the failure sees that this is over. */
+	smp_store_mb(npci->starting, false);
+	if (npuwin_pci_failed(npci))
+		ret = -EIO;
+	else if (ret)
 		WRITE_ONCE(npci->failed, true);
 	return ret;
 }

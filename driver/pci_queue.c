@@ -10,6 +10,8 @@
 
 #include "pci.h"
 
+/* How often to look for room at least, however long it takes. */
+#define NPUWIN_PCI_ROOM_LOOKS	100
 /* How long a waiting task sleeps before it looks by itself: an interrupt may be lost. */
 #define NPUWIN_PCI_RELOOK_NS	NSEC_PER_SEC
 
@@ -328,10 +330,11 @@ void npuwin_pci_harvest(struct npuwin_queue *queue)
 int npuwin_pci_queue_room(struct npuwin_queue *queue, u32 count)
 {
 	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
-	unsigned long until = jiffies + npuwin_pci_patience(npci);
+	unsigned long until = jiffies + msecs_to_jiffies(npuwin_pci_patience(npci));
 	struct npuwin_pci_queue *pq = queue->priv;
+	unsigned int looks;
 
-	for (;;) {
+	for (looks = 0; ; looks++) {
 		u64 used;
 
 		if (!npuwin_pci_queue_alive(npci, pq))
@@ -341,7 +344,7 @@ int npuwin_pci_queue_room(struct npuwin_queue *queue, u32 count)
 		spin_unlock(&queue->lock);
 		if (used + count <= npuwin_pci_size(queue))
 			return 0;
-		if (time_after(jiffies, until)) {
+		if (time_after(jiffies, until) && looks > NPUWIN_PCI_ROOM_LOOKS) {
 			npuwin_pci_fail(npci, "a queue does not go on");
 			return -ENODEV;
 		}
