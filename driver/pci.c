@@ -78,12 +78,15 @@ static void npuwin_pci_watch(struct work_struct *work)
 
 	if (!npuwin_pci_failed(npci) && mutex_trylock(&npci->reset_lock)) {
 		why = npuwin_pci_ailing(npci);
-		if (why)
-			npuwin_pci_fail(npci, why);
-		else
+		if (!why) {
 			/* An interrupt may have been lost. */
 			npuwin_pci_look(npci);
-		if (!why && ktime_get_ns() >= npci->clock_due)
+			if (npuwin_pci_stuck(npci))
+				why = "its engine stands still";
+		}
+		if (why)
+			npuwin_pci_fail(npci, why);
+		else if (ktime_get_ns() >= npci->clock_due)
 			npuwin_pci_sync_clock(npci);
 		mutex_unlock(&npci->reset_lock);
 	}

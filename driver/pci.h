@@ -69,6 +69,8 @@ struct npuwin_pci_endpoint {
  * @cq_head: completions taken
  * @last_wait: descriptors up to the last TWAIT
  * @waiting: its rank has been told of a TWAIT, by npuwin_sleepers_inc()
+ * @seen: the queue's tail when it was last looked after
+ * @times: how often since then
  */
 struct npuwin_pci_queue {
 	struct npuwin_queue *queue;
@@ -84,6 +86,8 @@ struct npuwin_pci_queue {
 	u32 cq_head;
 	u64 last_wait;
 	bool waiting;
+	u64 seen;
+	u32 times;
 };
 
 /**
@@ -227,6 +231,7 @@ int npuwin_pci_sync_clock(struct npuwin_pci *npci);
 int npuwin_pci_irq_init(struct npuwin_pci *npci);
 void npuwin_pci_irq_exit(struct npuwin_pci *npci);
 void npuwin_pci_look(struct npuwin_pci *npci);
+bool npuwin_pci_stuck(struct npuwin_pci *npci);
 
 /* pci_memory.c */
 int npuwin_pci_memory_init(struct npuwin_pci *npci);
@@ -243,6 +248,7 @@ void npuwin_pci_queue_quiesce(struct npuwin_queue *queue);
 int npuwin_pci_queue_wait(struct npuwin_queue *queue, const struct npuwin_until *until,
 			  s64 deadline);
 void npuwin_pci_harvest(struct npuwin_queue *queue);
+bool npuwin_pci_queue_stuck(struct npuwin_queue *queue);
 
 /* pci_rank.c */
 struct npuwin_pci *npuwin_pci_endpoint(const struct npuwin_member *member, u32 *endpoint);

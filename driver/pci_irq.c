@@ -98,6 +98,27 @@ void npuwin_pci_look(struct npuwin_pci *npci)
 		npuwin_pci_harvest_vector(&npci->vectors[i]);
 }
 
+/**
+ * npuwin_pci_stuck() - Whether an engine stands still.
+ * @npci: the device, after npuwin_pci_look()
+ *
+ * Return: whether there is a queue that should have got on and has not.
+ */
+bool npuwin_pci_stuck(struct npuwin_pci *npci)
+{
+	struct npuwin_pci_queue *pq;
+	bool stuck = false;
+	unsigned int i;
+
+	for (i = 0; i < npci->nvectors; i++) {
+		mutex_lock(&npci->vectors[i].lock);
+		list_for_each_entry(pq, &npci->vectors[i].queues, link)
+			stuck |= npuwin_pci_queue_stuck(pq->queue);
+		mutex_unlock(&npci->vectors[i].lock);
+	}
+	return stuck;
+}
+
 static irqreturn_t npuwin_pci_interrupt(int irq, void *data)
 {
 	struct npuwin_pci_vector *vector = data;

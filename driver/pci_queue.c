@@ -7,9 +7,13 @@
  * What becomes of a descriptor is decided in queue.c, as for any engine: this only feeds it.
  */
 #include <linux/delay.h>
+#include <linux/sizes.h>
 
 #include "pci.h"
 
+/* What descriptors may take in any case, and what they move in a second at least. */
+#define NPUWIN_PCI_STEP_MS	10000
+#define NPUWIN_PCI_LEAST_SPEED	SZ_64M
 /* How often to look for room at least, however long it takes. */
 #define NPUWIN_PCI_ROOM_LOOKS	100
 /* How long a waiting task sleeps before it looks by itself: an interrupt may be lost. */
@@ -316,6 +320,71 @@ void npuwin_pci_harvest(struct npuwin_queue *queue)
 	npuwin_queue_notify(queue, &retired);
 	if (wrong)
 		npuwin_pci_fail(npci, wrong);
+}
+
+/* Bytes that are to be moved before the device has to say how far it is. */
+static u64 npuwin_pci_bytes_ahead(const struct npuwin_queue *queue)
+{
+	u64 sum = 0, bytes, seq;
+
+	for (seq = queue->tail; seq != queue->head; seq++) {
+		const struct npuwin_desc *desc = &queue->ring[seq & queue->mask];
+
+		if (desc->opcode == NPUWIN_OP_TWAIT)
+			break;
+		if (desc->opcode == NPUWIN_OP_TPUT &&
+		    !check_mul_overflow(desc->rows, desc->row_bytes, &bytes) &&
+		    check_add_overflow(sum, bytes, &sum))
+			return U64_MAX;
+	}
+	return sum;
+}
+
+/* How many ms the tail may stay where it is, or U64_MAX for ever. */
+static u64 npuwin_pci_allowance(const struct npuwin_queue *queue, u64 patience)
+{
+	const struct npuwin_desc *desc = &queue->ring[queue->tail & queue->mask];
+
+	/* The device has been told to fail it. */
+	if (npuwin_domain_state(queue->domain) == NPUWIN_DOMAIN_ABORTED)
+		return patience;
+	if (desc->opcode == NPUWIN_OP_TWAIT)
+		return desc->deadline_ns > ktime_get_ns() ? U64_MAX : patience;
+	return patience + NPUWIN_PCI_STEP_MS +
+	       div_u64(npuwin_pci_bytes_ahead(queue), NPUWIN_PCI_LEAST_SPEED / MSEC_PER_SEC);
+}
+
+/**
+ * npuwin_pci_queue_stuck() - Whether a queue should have got on and has not.
+ * @queue: the queue, not locked; every NPUWIN_PCI_WATCH_MS
+ *
+ * Return: whether that is so.
+ */
+bool npuwin_pci_queue_stuck(struct npuwin_queue *queue)
+{
+	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
+	u64 patience = npuwin_pci_patience(npci), allowance;
+	struct npuwin_pci_queue *pq;
+	bool stuck = false;
+
+	spin_lock(&queue->lock);
+	pq = queue->priv;
+	if (!pq || queue->cancel || !npuwin_pci_queue_alive(npci, pq))
+		goto out_unlock;
+	allowance = npuwin_pci_allowance(queue, patience);
+	if (queue->tail == queue->head || queue->tail != pq->seen || allowance == U64_MAX) {
+		pq->seen = queue->tail;
+		pq->times = 0;
+		goto out_unlock;
+	}
+	stuck = (u64)++pq->times * NPUWIN_PCI_WATCH_MS > allowance;
+	if (stuck)
+		dev_err(&npci->pdev->dev, "queue %u: descriptor %llu of %llu, opcode %u, is not done after %llu ms\n",
+			pq->id, queue->tail, queue->head, npuwin_queue_desc(queue)->opcode,
+			allowance);
+out_unlock:
+	spin_unlock(&queue->lock);
+	return stuck;
 }
 
 /**
