@@ -116,7 +116,8 @@ static void fault_heartbeat(void)
 	struct guest *g = &guests[0];
 	uint64_t last;
 
-	ranks_start(2, WITH("--heartbeat", "10", "--fault", "no-heartbeat:dev=0,nth=20"));
+	ranks_start(2, WITH("--heartbeat", "10", "--fault", "no-heartbeat:dev=0,nth=20",
+			    "--fault", "no-heartbeat:dev=1,nth=20,ms=20"));
 	UNTIL(READ(status_of(g)->heartbeat) >= 19);
 	until_beats(&guests[1], 10);
 	last = READ(status_of(g)->heartbeat);
@@ -258,7 +259,8 @@ static const struct test tests[] = {
 	{ "fault_fail", "a descriptor that the device cannot do fails and writes nothing",
 	  fault_fail },
 	{ "fault_corrupt", "a corrupt completion is one slot, not more", fault_corrupt },
-	{ "fault_heartbeat", "the heartbeat can stop while the rest goes on", fault_heartbeat },
+	{ "fault_heartbeat", "the heartbeat can stop, or pause, while the rest goes on",
+	  fault_heartbeat },
 	{ "fault_device", "a device in FAULT tells its peers and takes a reset", fault_device },
 	{ "fault_die", "the device can die", fault_die },
 	{ "emu_counts", "counters say what was done", emu_counts },

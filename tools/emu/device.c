@@ -36,6 +36,7 @@ static void device_beat(struct device *dev)
 {
 	struct npuwin_hw_status *status = device_status(dev);
 	const struct counters *counters = &dev->counters;
+	const struct fault_rule *rule;
 	u64 now = device_clock(dev);
 
 	store64(&status->doorbells, counters->doorbells);
@@ -47,9 +48,10 @@ static void device_beat(struct device *dev)
 		return;
 	/* Often enough to grow within each period, however late the thread is woken. */
 	dev->beat_at = now + dev->ident.heartbeat_ms * NSEC_PER_MSEC / 2;
-	if (fault_hit(dev, FAULT_NO_HEARTBEAT))
-		dev->beats = false;
-	if (!dev->beats)
+	rule = fault_hit(dev, FAULT_NO_HEARTBEAT);
+	if (rule)
+		dev->silent_until = rule->ms ? now + rule->ms * NSEC_PER_MSEC : NEVER;
+	if (now < dev->silent_until)
 		return;
 	store64(&status->clock, now);
 	store64(&status->heartbeat, ++dev->heartbeat);
@@ -409,7 +411,6 @@ int device_create(struct device *dev, struct emu *emu, u32 index)
 	dev->epoll_fd = -1;
 	dev->memory_fd = -1;
 	dev->kick_fd = -1;
-	dev->beats = true;
 	for (u32 i = 0; i < NPUWIN_HW_MAX_VECTORS; i++) {
 		dev->doorbell_fd[i] = -1;
 		dev->vector_fd[i] = -1;

@@ -107,7 +107,7 @@ enum fault_kind {
  * @every: and at every so many after it
  * @count: how often at most
  * @percent: with that probability
- * @ms: FAULT_DELAY_IRQ, FAULT_STALL: how long; zero for ever
+ * @ms: FAULT_DELAY_IRQ, FAULT_STALL, FAULT_NO_HEARTBEAT: how long; zero for ever
  * @status: FAULT_FAIL: NPUWIN_ST_*
  */
 struct fault_rule {
@@ -302,7 +302,7 @@ static inline void count(u64 *counter, u64 n)
  * @event_lost: events lost
  * @heartbeat: the heartbeat
  * @beat_at: when it grows next, in the device's time
- * @beats: it grows at all
+ * @silent_until: when it grows again, in the device's time
  * @clock_base: device clock minus CLOCK_MONOTONIC
  * @clock_offset: device clock minus the host's clock, as the host has said
  * @due: vectors to be signalled, one bit each
@@ -339,7 +339,7 @@ struct device {
 	u32 event_lost;
 	u64 heartbeat;
 	u64 beat_at;
-	bool beats;
+	u64 silent_until;
 	u64 clock_base;
 	u64 clock_offset;
 	u64 due;

@@ -20,7 +20,7 @@ static const struct {
 	[FAULT_STALL] = { "stall", "stop the engine before a descriptor, for ms or for ever" },
 	[FAULT_FAIL] = { "fail", "fail a descriptor with status (default 12)" },
 	[FAULT_CORRUPT] = { "corrupt", "post garbage instead of a completion" },
-	[FAULT_NO_HEARTBEAT] = { "no-heartbeat", "stop the heartbeat, from the nth beat on" },
+	[FAULT_NO_HEARTBEAT] = { "no-heartbeat", "stop the heartbeat, for ms or for ever" },
 	[FAULT_DEVICE] = { "fault", "go to FAULT before a descriptor" },
 	[FAULT_DIE] = { "die", "end the process before a descriptor" },
 };
