@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Hot unplug, by unbinding an NPU from its driver: idle, and in the middle of everything.
- * Each test binds it again.
+ * Hot unplug, idle and in the middle of everything: an NPU is unbound from its driver; or a PCI
+ * function answers no more, as one that is pulled out, and is removed. Each test brings it back.
  */
 #include "common.h"
 
@@ -49,29 +49,112 @@ FIXTURE(unplug)
 	int victim;
 	char name[64];
 	char driver[PATH_MAX];
-	bool unbound;
+	char bus_path[PATH_MAX];
+	bool gone;
 	/* Rank 0 stays, on device 0; rank 1 goes. */
 	struct rank rank[2];
 	int domain;
 	uint8_t *peer;
 };
 
-static int unbind_victim(struct _test_data_unplug *self)
-{
-	char path[PATH_MAX + 8];
+enum how {
+	UNBIND,
+	VANISH,
+};
 
-	self->unbound = true;
-	snprintf(path, sizeof(path), "%s/unbind", self->driver);
+FIXTURE_VARIANT(unplug)
+{
+	enum how how;
+	/* How often it goes in again_and_again. */
+	int times;
+};
+
+FIXTURE_VARIANT_ADD(unplug, unbound)
+{
+	.how = UNBIND,
+	.times = 30,
+};
+
+FIXTURE_VARIANT_ADD(unplug, vanished)
+{
+	.how = VANISH,
+	.times = 10,
+};
+
+/* The number of the device that is on the victim's place of its bus, or -1. */
+static int victim_number(struct _test_data_unplug *self)
+{
+	int number;
+
+	for (number = 0; number < 1024; number++) {
+		char path[96], name[64] = "";
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/sys/class/npuwin/npuwin%d/name", number);
+		file = fopen(path, "re");
+		if (!file)
+			continue;
+		if (fscanf(file, "%63s", name) != 1)
+			name[0] = 0;
+		fclose(file);
+		if (!strcmp(name, self->name))
+			return number;
+	}
+	return -1;
+}
+
+/* A function that has been pulled out decodes nothing any more. */
+static int stop_decoding(struct _test_data_unplug *self)
+{
+	char path[PATH_MAX + 16];
+	uint16_t command = 0;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/config", self->bus_path);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = pwrite(fd, &command, sizeof(command), 4);
+	close(fd);
+	return n == sizeof(command) ? 0 : -EIO;
+}
+
+static int take_victim(struct _test_data_unplug *self,
+		       const struct _fixture_variant_unplug *variant)
+{
+	char path[PATH_MAX + 16];
+	int ret;
+
+	self->gone = true;
+	if (variant->how == UNBIND) {
+		snprintf(path, sizeof(path), "%s/unbind", self->driver);
+		return write_file(path, self->name);
+	}
+	ret = stop_decoding(self);
+	snprintf(path, sizeof(path), "%s/remove", self->bus_path);
+	return ret ? ret : write_file(path, "1");
+}
+
+static int return_victim(struct _test_data_unplug *self,
+			 const struct _fixture_variant_unplug *variant)
+{
+	char path[PATH_MAX + 16];
+
+	self->gone = false;
+	if (variant->how == VANISH)
+		return write_file("/sys/bus/pci/rescan", "1");
+	snprintf(path, sizeof(path), "%s/bind", self->driver);
 	return write_file(path, self->name);
 }
 
-static int bind_victim(struct _test_data_unplug *self)
+/* Why the victim cannot go that way, or NULL. */
+static const char *cannot_go(struct _test_data_unplug *self,
+			     const struct _fixture_variant_unplug *variant)
 {
-	char path[PATH_MAX + 8];
-
-	self->unbound = false;
-	snprintf(path, sizeof(path), "%s/bind", self->driver);
-	return write_file(path, self->name);
+	if (variant->how == VANISH && !strstr(self->driver, "/pci/"))
+		return "needs a PCI function";
+	return NULL;
 }
 
 /* The last device, which nothing else here uses, if it is not the first or the second. */
@@ -96,7 +179,10 @@ static int find_victim(struct _test_data_unplug *self)
 	}
 	/* The folder stays when the link to it goes. */
 	snprintf(path, sizeof(path), "/sys/class/npuwin/npuwin%d/device/driver", self->victim);
-	return self->victim && realpath(path, self->driver) ? self->victim : 0;
+	if (!self->victim || !realpath(path, self->driver))
+		return 0;
+	snprintf(path, sizeof(path), "/sys/class/npuwin/npuwin%d/device", self->victim);
+	return realpath(path, self->bus_path) ? self->victim : 0;
 }
 
 FIXTURE_SETUP(unplug)
@@ -107,6 +193,8 @@ FIXTURE_SETUP(unplug)
 	self->domain = -1;
 	if (getuid() || !find_victim(self))
 		SKIP(return, "needs root and three NPUs");
+	if (cannot_go(self, variant))
+		SKIP(return, "%s", cannot_go(self, variant));
 	fd = device_open(0);
 	ASSERT_GE(fd, 0);
 	self->domain = domain_create(fd, 2, SIZE);
@@ -137,8 +225,8 @@ FIXTURE_TEARDOWN(unplug)
 	rank_close(&self->rank[1], SIZE);
 	close(self->domain);
 	/* All has been released, so it comes back under its old number. */
-	if (self->unbound)
-		bound = bind_victim(self);
+	if (self->gone)
+		bound = return_victim(self, variant);
 	EXPECT_EQ(0, bound);
 	EXPECT_EQ(0, device_attr(self->victim, "memory_used"));
 	EXPECT_EQ(0, device_attr(self->victim, "queues"));
@@ -168,7 +256,7 @@ TEST_F(unplug, everything_is_enodev)
 	ASSERT_EQ(0, submit(gone->fd, gone->queue, descs, 2));
 	ASSERT_EQ(0, submit(gone->fd, gone->queue, descs, 2));
 	sleep_ms(20);
-	ASSERT_EQ(0, unbind_victim(self));
+	ASSERT_EQ(0, take_victim(self, variant));
 	EXPECT_EQ(-1, device_open(self->victim));
 	EXPECT_EQ(ENOENT, errno);
 
@@ -226,24 +314,11 @@ TEST_F(unplug, comes_back_while_in_use)
 	struct rank again;
 	int number;
 
-	ASSERT_EQ(0, unbind_victim(self));
+	ASSERT_EQ(0, take_victim(self, variant));
 	/* The old one's file is open, so the new one has another number. */
-	ASSERT_EQ(0, bind_victim(self));
-	for (number = 0; number < 1024; number++) {
-		char path[96], name[64] = "";
-		FILE *file;
-
-		snprintf(path, sizeof(path), "/sys/class/npuwin/npuwin%d/name", number);
-		file = fopen(path, "re");
-		if (!file)
-			continue;
-		if (fscanf(file, "%63s", name) != 1)
-			name[0] = 0;
-		fclose(file);
-		if (!strcmp(name, self->name))
-			break;
-	}
-	ASSERT_LT(number, 1024);
+	ASSERT_EQ(0, return_victim(self, variant));
+	number = victim_number(self);
+	ASSERT_GE(number, 0);
 	EXPECT_NE(self->victim, number);
 	/* It takes the dead rank's place. */
 	ASSERT_EQ(0, domain_reset(self->rank[0].fd, self->domain, 0, 0));
@@ -261,7 +336,7 @@ TEST_F(unplug, comes_back_while_in_use)
 	self->rank[1] = (struct rank) { .fd = -1, .mem = MAP_FAILED };
 	munmap(self->peer, SIZE);
 	self->peer = mmap(NULL, SIZE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	ASSERT_EQ(0, unbind_victim(self));
+	ASSERT_EQ(0, take_victim(self, variant));
 }
 
 struct load {
@@ -367,7 +442,7 @@ TEST_F_TIMEOUT(unplug, in_the_middle_of_everything, 120)
 	}
 	sleep_ms(50);
 	start = now_ns();
-	ASSERT_EQ(0, unbind_victim(self));
+	ASSERT_EQ(0, take_victim(self, variant));
 	EXPECT_LT(now_ns() - start, 10000000000);
 	for (i = 0; i < ARRAY_LEN(loads); i++) {
 		pthread_join(loads[i].thread, NULL);
@@ -384,15 +459,15 @@ TEST_F_TIMEOUT(unplug, again_and_again, 120)
 	uint64_t used = device_attr(0, "memory_used");
 	int i;
 
-	for (i = 0; i < 30; i++) {
+	for (i = 0; i < variant->times; i++) {
 		munmap(self->peer, SIZE);
 		rank_close(&self->rank[0], SIZE);
 		rank_close(&self->rank[1], SIZE);
 		close(self->domain);
-		ASSERT_EQ(0, i ? bind_victim(self) : 0);
+		ASSERT_EQ(0, i ? return_victim(self, variant) : 0);
 		unplug_setup(_metadata, self, variant);
 		ASSERT_EQ(used, device_attr(0, "memory_used"));
-		ASSERT_EQ(0, unbind_victim(self));
+		ASSERT_EQ(0, take_victim(self, variant));
 		EXPECT_EQ(SIGBUS, touch(self->peer));
 	}
 }
