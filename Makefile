@@ -132,8 +132,9 @@ unit := $(patsubst selftests/unit/%.c,$(tests)/unit/%,$(wildcard selftests/unit/
 conformance := $(addprefix $(tests)/,$(if $(wildcard selftests/conformance/*.c),conformance))
 uapi := $(patsubst selftests/uapi/%.c,$(tests)/uapi/%,$(wildcard selftests/uapi/*.c))
 hw := $(addprefix $(tests)/,$(if $(wildcard selftests/hw/*.c),hw))
+faults := $(patsubst selftests/faults/%.c,$(tests)/faults/%,$(wildcard selftests/faults/*.c))
 
-tests: $(unit) $(conformance) $(uapi) $(hw)
+tests: $(unit) $(conformance) $(uapi) $(hw) $(faults)
 
 # The sanitizers look at what the library does; the uAPI has no library in it.
 sanitized:
@@ -166,6 +167,10 @@ $(tests)/conformance: $(call objects,selftests/conformance/*.c) $(lib_link)
 $(tests)/uapi/%: $(obj)/selftests/uapi/%.o
 	@mkdir -p $(@D)
 	$(CC) -o $@ $< $(ldflags)
+
+$(tests)/faults/%: $(obj)/selftests/faults/%.o $(lib_static)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $^ $(lib_libs) $(ldflags)
 
 $(tests)/hw: $(call objects,selftests/hw/*.c) | $(out)/bin/npuwin-emu
 	@mkdir -p $(@D)

@@ -1,0 +1,147 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Devices, emulators and guests that go while ranks exchange, and come back.
+
+What becomes of a process that uses a device which goes is for selftests/uapi/unplug.c. A function
+that QEMU itself takes away is in neither: QEMU 7.2 does not survive that without KVM, since it
+goes on polling eventfds that it has closed.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+
+from machines import Tests, until  # noqa: E402
+
+DEVICES = 4
+
+tests = Tests()
+
+
+@tests("a device is unbound from the driver, and bound again")
+def unbound(scene):
+    emulator = scene.emulator(DEVICES)
+    guest = scene.guest("""
+        load 4
+        busy 2 'rank 2'
+        name=$(name_of 2)
+        echo "$name" >/sys/bus/pci/drivers/npuwin/unbind || fail unbind
+        ended
+        within device_count 3
+        echo "$name" >/sys/bus/pci/drivers/npuwin/bind || fail bind
+        within device_count 4
+        correct
+        farewell
+        """, emulator.sockets)
+    guest.ended()
+
+
+@tests("a function is removed, and found again")
+def removed(scene):
+    emulator = scene.emulator(DEVICES)
+    guest = scene.guest("""
+        load 4
+        busy 2 'rank 2'
+        echo 1 >"/sys/bus/pci/devices/$(name_of 2)/remove" || fail remove
+        ended
+        within device_count 3
+        echo 1 >/sys/bus/pci/rescan || fail rescan
+        within device_count 4
+        correct
+        farewell
+        """, emulator.sockets)
+    guest.ended()
+
+
+# The machine connects once: for it, devices that have lost their emulator stay as they are.
+@tests("the emulator is killed, and another one takes its place")
+def emulator_killed(scene):
+    emulator = scene.emulator(DEVICES)
+    guest = scene.guest("""
+        load 4
+        busy 2 'rank [0-3]'
+        mark busy
+        ended
+        for n in 0 1 2 3; do
+            within failed $n
+        done
+        broken npuwin
+        for n in 0 1 2 3; do
+            reset_device $n && fail 'a device without an emulator takes a reset'
+        done
+        farewell
+        """, emulator.sockets)
+    guest.until("busy")
+    emulator.kill()
+    emulator.start()
+    guest.ended()
+    guest = scene.guest("load 4; correct; farewell", emulator.sockets)
+    guest.ended()
+
+
+@tests("the emulator is killed, and the module goes at once")
+def emulator_killed_module_goes(scene):
+    emulator = scene.emulator(DEVICES)
+    guest = scene.guest("""
+        load 4
+        busy 2 'rank [0-3]'
+        mark busy
+        ended
+        farewell
+        """, emulator.sockets)
+    guest.until("busy")
+    emulator.kill()
+    guest.ended()
+
+
+@tests("a guest is killed and comes back while another goes on")
+def guest_killed(scene):
+    emulator = scene.emulator(2 * DEVICES)
+    stays = scene.guest("""
+        load 4
+        correct
+        mark busy
+        until told enough; do
+            correct --iterations 20
+        done
+        farewell
+        """, emulator.sockets[:DEVICES])
+    stays.until("busy")
+    victim = scene.guest("load 4; busy 2 never; mark busy; ended", emulator.sockets[DEVICES:])
+    victim.until("busy")
+    victim.killed()
+    victim = scene.guest("load 4; correct; farewell", emulator.sockets[DEVICES:])
+    victim.ended()
+    stays.tell("enough")
+    stays.ended()
+
+
+@tests("a guest is killed, and the next one finds nothing of it")
+def guest_replaced(scene):
+    emulator = scene.emulator(DEVICES)
+    for _ in range(3):
+        guest = scene.guest("load 4; correct; busy 1 never; mark busy; ended",
+                            emulator.sockets)
+        guest.until("busy")
+        guest.killed()
+    guest = scene.guest("load 4; correct; farewell", emulator.sockets)
+    guest.ended()
+    until(lambda: all(device["hosts"] == 4 for device in emulator.stats()), "four hosts")
+
+
+@tests("the module is loaded again and again, on devices in any state")
+def loaded_again(scene):
+    emulator = scene.emulator(DEVICES)
+    guest = scene.guest("""
+        for round in 1 2 3 4 5; do
+            load 4
+            correct
+            unload_module || fail unload
+        done
+        quiet_dmesg 'has failed' || fail dmesg
+        """, emulator.sockets)
+    guest.ended()
+
+
+tests.run()

@@ -1,0 +1,69 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Devices that do not do what they must, while ranks exchange: for each fault that
+npuwin-emu can make, a run in a guest ends in a correct result or in an error that says what
+has happened, and after what helps against the fault the next one is correct."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+
+from machines import Tests  # noqa: E402
+
+DEVICES = 4
+
+tests = Tests()
+
+
+def faulty(scene, rules, script):
+    """Runs a script against devices with faults, which must have happened."""
+    options = [word for rule in rules for word in ("--fault", rule)]
+    emulator = scene.emulator(DEVICES, *options)
+    guest = scene.guest(f"load {DEVICES}; {script}; farewell", emulator.sockets)
+    guest.ended()
+    for rule in rules:
+        assert emulator.hits(rule.partition(":")[0]), f"no {rule}"
+
+
+def add(name, rules, script):
+    tests.add(name, faulty, rules, script)
+
+
+# Interrupts are hints.
+add("interrupts that are lost now and then", ["drop-irq:percent=30"], "correct --iterations 30")
+add("all interrupts are lost", ["drop-irq"], "correct --iterations 3")
+add("interrupts that are late", ["delay-irq:percent=50,ms=30"], "correct --iterations 30")
+add("interrupts that change places", ["reorder-irq:percent=50"], "correct --iterations 30")
+
+# What lasts for less than is allowed is no fault.
+add("an engine that pauses", ["stall:dev=1,nth=100,ms=500"], "correct --iterations 30")
+add("a heart that pauses", ["no-heartbeat:dev=1,every=60,ms=1000"],
+    "while ((SECONDS < 10)); do correct --iterations 30; done; ready 1 || fail state; "
+    "quiet_dmesg 'device has failed' || fail 'it has been taken for dead'")
+
+# A descriptor fails, and nothing else.
+for _status, _pattern in ((12, "rank 2"), (4, "rank 2")):
+    add(f"a descriptor that fails with status {_status}",
+        [f"fail:dev=2,nth=100,status={_status}"], f"broken '{_pattern}'; correct")
+
+# The driver resets the device by itself.
+RECOVERS = "within ready {0}; correct --iterations 3"
+add("an engine that stands still", ["stall:dev=1,nth=100"],
+    "broken 'rank 1' --timeout 3; " + RECOVERS.format(1))
+add("a completion that is garbage", ["corrupt:dev=3,nth=50"],
+    "broken 'rank 3'; " + RECOVERS.format(3))
+add("a device that goes to FAULT", ["fault:dev=0,nth=100"],
+    "broken 'rank 0'; " + RECOVERS.format(0))
+add("a heart that stands still for a while", ["no-heartbeat:dev=1,every=400,ms=3000"],
+    "broken 'rank 1|npuwin1'; within ready 1; within exchange --iterations 3")
+
+# Nothing helps.
+add("a heart that stands still", ["no-heartbeat:dev=1,nth=200"],
+    "broken 'rank 1|npuwin1'; within failed 1; "
+    "reset_device 1 && fail 'a dead device takes a reset'; broken 'npuwin1'; failed 1")
+add("devices that die", ["die:dev=2,nth=100"],
+    "broken 'rank [0-3]'; for n in 0 1 2 3; do within failed $n; done; "
+    "reset_device 2 && fail 'a dead device takes a reset'; broken 'npuwin'")
+
+tests.run()
