@@ -133,7 +133,7 @@ void heap_zero_signals(struct heap *heap);
 /* Calls of a rank that can be in flight. */
 #define HANDSHAKE_STAGES	256
 
-#define SIGNATURE_VERSION	1
+#define SIGNATURE_VERSION	2
 
 enum collective_kind {
 	COLLECTIVE_BARRIER = 1,
@@ -148,18 +148,19 @@ enum collective_kind {
  * @mode: enum npuwin_mode
  * @dtype: enum npuwin_dtype
  * @ndim: of the target
- * @seq: number of the call
  * @max_recv: MAX_RECV
- * @shape: digest of the target's extents
  * @row_bytes: bytes of a row
  * @target: offset of the target in the window
  * @signal: offset of the signal in the window
  * @recv_counts: offset of the receive counts in the window
+ * @shape: digest of the target's extents
+ * @seq: number of the call
  * @allocs: buffers allocated so far
  * @alloc_digest: digest of their sizes and places
  *
  * A barrier leaves zero what it does not have. The rail is not part of it: the bytes are
- * the same on both.
+ * the same on both. What depends on the call is last, so that the checksum of the rest can be
+ * kept in a plan.
  */
 struct signature {
 	uint32_t crc;
@@ -168,20 +169,22 @@ struct signature {
 	uint8_t mode;
 	uint8_t dtype;
 	uint8_t ndim;
-	uint32_t seq;
 	uint32_t max_recv;
-	uint32_t shape;
 	uint64_t row_bytes;
 	uint64_t target;
 	uint64_t signal;
 	uint64_t recv_counts;
+	uint32_t shape;
+	uint32_t seq;
 	uint32_t allocs;
 	uint32_t alloc_digest;
 };
 
 /* CRC-32 (IEEE 802.3) of @size bytes at @data, going on from @crc; 0 at the start. */
 uint32_t signature_crc(uint32_t crc, const void *data, size_t size);
-/* Fill in the checksum. */
+/* Fill in the checksum as far as it does not depend on the call. */
+void signature_begin(struct signature *signature);
+/* Fill in the rest of it, once. */
 void signature_seal(struct signature *signature);
 /**
  * signature_explain() - Say in which field two signatures differ first.

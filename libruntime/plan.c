@@ -116,7 +116,7 @@ static void plan_sign(struct plan *plan)
 	signature->version = SIGNATURE_VERSION;
 	signature->kind = (uint8_t)plan->kind;
 	if (plan->kind != COLLECTIVE_A2AV)
-		return;
+		goto begin;
 	signature->mode = (uint8_t)op->mode;
 	signature->dtype = (uint8_t)op->target.dtype;
 	signature->ndim = (uint8_t)op->target.ndim;
@@ -127,6 +127,8 @@ static void plan_sign(struct plan *plan)
 	signature->target = op->target.buffer->offset + op->target.offset;
 	signature->signal = op->signal.buffer->offset + op->signal.offset;
 	signature->recv_counts = op->recv_counts.buffer->offset + op->recv_counts.offset;
+begin:
+	signature_begin(signature);
 }
 
 /* Forget idle plans, those used longest ago first, but not @keep. */

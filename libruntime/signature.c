@@ -27,10 +27,16 @@ uint32_t signature_crc(uint32_t crc, const void *data, size_t size)
 	return ~crc;
 }
 
+void signature_begin(struct signature *signature)
+{
+	signature->crc = signature_crc(0, &signature->version, offsetof(struct signature, seq) -
+				       offsetof(struct signature, version));
+}
+
 void signature_seal(struct signature *signature)
 {
-	signature->crc = signature_crc(0, &signature->version,
-				       sizeof(*signature) - offsetof(struct signature, version));
+	signature->crc = signature_crc(signature->crc, &signature->seq,
+				       sizeof(*signature) - offsetof(struct signature, seq));
 }
 
 static void say_number(char *text, size_t size, const struct signature *signature, uint64_t value)
