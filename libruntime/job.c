@@ -11,8 +11,8 @@
 /* Bytes that are moved before the queue is let go for a moment. */
 #define STEP_BUDGET	(1U << 20)
 /* Looks before a waiter yields: where every rank can have a processor, and where not. */
-#define SPINS_ALONE	200
-#define SPINS_CROWDED	10
+#define SPINS_ALONE	400
+#define SPINS_CROWDED	20
 
 static uint32_t rank_state(const struct endpoint *ep, uint32_t rank)
 {

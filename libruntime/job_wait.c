@@ -23,7 +23,7 @@ static void relax(void)
 {
 	int i;
 
-	for (i = 0; i < 16; i++)
+	for (i = 0; i < 8; i++)
 		relax_once();
 }
 
@@ -177,7 +177,7 @@ static int wait_driven(struct job **jobs, uint32_t n, int64_t deadline_ns)
 			round = 0;
 			continue;
 		}
-		if (deadline_ns <= npuwin_now())
+		if (deadline_ns != NPUWIN_NO_DEADLINE && deadline_ns <= npuwin_now())
 			return -EAGAIN;
 		if (!job_pause(q, round++))
 			sleep_for_all(jobs, n, deadline_ns);
