@@ -15,6 +15,8 @@
 /* How long a connection may take to prove itself, and how many may be at it. */
 #define GREETING_NS	(5 * NSEC_PER_SEC)
 #define SPARE_CLIENTS	64
+/* Those that are let in at a time. */
+#define ACCEPTS		64
 /* How long the end waits for what is owed to be taken. */
 #define LINGER_NS	(2 * NSEC_PER_SEC)
 /* What is polled beside the clients. */
@@ -236,15 +238,24 @@ static void serve(struct boot_hub *hub, struct client *client, short events)
 		lose(hub, client);
 }
 
-static void accept_all(struct boot_hub *hub)
+/* Not all at once, for the sake of those who are here. */
+static void accept_some(struct boot_hub *hub)
 {
+	uint32_t i;
 	int fd;
 
-	for (;;) {
+	for (i = 0; i < ACCEPTS; i++) {
 		fd = net_accept(hub->listener);
-		if (fd < 0)
-			return;
-		hub_take(hub, fd);
+		if (fd >= 0) {
+			hub_take(hub, fd);
+			continue;
+		}
+		/* Without descriptors to be had it stays readable, and the processor busy. */
+		if (fd == -EMFILE || fd == -ENFILE) {
+			make_room(hub);
+			net_pause(NPUWIN_NO_DEADLINE);
+		}
+		return;
 	}
 }
 
@@ -309,7 +320,7 @@ void hub_pass(struct boot_hub *hub, int64_t deadline_ns)
 		    hub->clients[i]->state != CLIENT_GONE)
 			serve(hub, hub->clients[i], hub->polls[POLL_CLIENTS + i].revents);
 	if (hub->polls[POLL_LISTENER].revents)
-		accept_all(hub);
+		accept_some(hub);
 }
 
 int hub_create(uint32_t nranks, const struct boot_secret *secret, int listener,

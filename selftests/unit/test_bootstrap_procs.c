@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Members of bootstraps as processes: those that are killed or stopped, and other users. */
+#include <sys/resource.h>
+
 #include "boot.h"
 #include "procs.h"
 
@@ -10,6 +12,8 @@ struct process {
 	/* Told once it is connected; it then goes on when the other end is closed, or at once. */
 	int told;
 	int go;
+	/* Descriptors that it may have beside those that it has; or 0. */
+	unsigned int spare;
 	/* How its exchange ends. */
 	int expected;
 	int64_t deadline_ns;
@@ -25,9 +29,15 @@ static void run(void *arg)
 	struct npuwin_bootstrap *bs;
 	struct npuwin_error err;
 	const char *wrong;
+	struct rlimit limit;
 	char c = 0;
 	int rc;
 
+	if (process->spare) {
+		must(!getrlimit(RLIMIT_NOFILE, &limit), "getrlimit");
+		limit.rlim_cur = open_fds() + process->spare;
+		must(!setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
+	}
 	must(!npuwin_bootstrap_connect(&attr, &bs, &err), "%s", err.text);
 	if (process->told)
 		must(write(process->told, &c, 1) == 1, "pipe");
@@ -218,6 +228,35 @@ static void test_other_user(void **state)
 	}
 }
 
+/* Where rank 0 has no descriptors left, those who have proved nothing give way. */
+static void test_descriptors(void **state)
+{
+	struct process processes[2];
+	struct boot_address place;
+	int told[2], fds[40], i, why;
+	pid_t pids[2];
+	char c;
+
+	assert_int_equal(pipe(told), 0);
+	make_processes(processes, UNIX_ABSTRACT, 2);
+	processes[0].told = told[1];
+	processes[0].spare = 12;
+	pids[0] = spawn(run, &processes[0]);
+	assert_int_equal(read(told[0], &c, 1), 1);
+	assert_int_equal(net_parse(processes[0].address, &place, NULL), 0);
+	for (i = 0; i < 40; i++) {
+		fds[i] = net_connect(&place, processes[0].address, far(), &why, NULL);
+		assert_true(fds[i] >= 0);
+	}
+	pids[1] = spawn(run, &processes[1]);
+	reap(pids[0], 0);
+	reap(pids[1], 0);
+	for (i = 0; i < 40; i++)
+		close(fds[i]);
+	close(told[0]);
+	close(told[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -226,6 +265,7 @@ int main(void)
 		cmocka_unit_test(test_first_killed),
 		cmocka_unit_test(test_first_stopped),
 		cmocka_unit_test(test_other_user),
+		cmocka_unit_test(test_descriptors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
