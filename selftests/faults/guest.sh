@@ -1,5 +1,5 @@
+#!/bin/bash
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash
 # What scripts of these tests do in a guest; lib/machines.py runs them. The folder that they
 # are in has in.npy and counts.npy, for four ranks.
 
@@ -71,7 +71,7 @@ reset_device() {
 exchange() {
 	said=$(timeout -k 5 "$bound" "$top/build/bin/npuwin" a2av --ranks 4 --provider dev \
 		--input in.npy --counts counts.npy --output /tmp/out.npy \
-		--recv-counts /tmp/recv.npy --quiet --timeout 30 "$@" 2>&1)
+		--recv-counts /tmp/recv.npy --quiet --timeout 60 "$@" 2>&1)
 	local status=$?
 
 	[[ -z $said ]] || echo "$said"
@@ -97,18 +97,19 @@ broken() {
 farewell() {
 	within unused_devices
 	unload_module || fail "the module does not unload"
-	quiet_dmesg || fail "the kernel complains"
+	quiet_dmesg '' || fail "the kernel complains"
 }
 
-# busy N PATTERN: start a run that must end in an error that PATTERN matches, and wait until
-# device N is at work. Its process is $job.
+# busy N PATTERN [OPTION]...: start a run that must end in an error that PATTERN matches, and wait
+# until device N is at work. Its process is $job.
 busy() {
-	local before
+	local device=$1 before
 
-	before=$(stat_of descriptors "$1")
-	broken "$2" &
+	shift
+	before=$(stat_of descriptors "$device")
+	broken "$@" &
 	job=$!
-	within worked "$1" "$((before + 500))"
+	within worked "$device" "$((before + 500))"
 }
 
 worked() {
