@@ -7,6 +7,7 @@ that QEMU itself takes away is in neither: QEMU 7.2 does not survive that withou
 goes on polling eventfds that it has closed.
 """
 
+import random
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from machines import Tests, until  # noqa: E402
 
 DEVICES = 4
+GUEST_PORT = 7000
 
 tests = Tests()
 
@@ -114,6 +116,51 @@ def guest_killed(scene):
     victim = scene.guest("load 4; correct; farewell", emulator.sockets[DEVICES:])
     victim.ended()
     stays.tell("enough")
+    stays.ended()
+
+
+def meet(who, number, port):
+    """Options by which guest WHO brings two ranks of four."""
+    address = f"10.0.2.2:{port + number}" if who else f"0.0.0.0:{GUEST_PORT + number}"
+    return f"--bootstrap tcp:{address} --secret-file secret --local {'2-3' if who else '0-1'}"
+
+
+@tests("a guest is killed, its peers are told, and it comes back to them")
+def peer_killed(scene):
+    emulator = scene.emulator(DEVICES)
+    # The first guest listens; the host hands on what comes from the second one.
+    port = random.randrange(20000, 30000)
+    net = ["--net"]
+    for number in range(2):
+        net += ["--forward", f"{port + number}:{GUEST_PORT + number}"]
+
+    def guest(who, script):
+        options = net if not who else net[:1]
+        one = scene.guest("within told go; " + script,
+                          emulator.sockets[2 * who:2 * who + 2], *options)
+        (one.folder / "secret").write_bytes(b"0123456789abcdef" * 2)
+        one.tell("go")
+        return one
+
+    stays = guest(0, f"""
+        load 2
+        busy 1 'rank [23] is dead' {meet(0, 0, port)}
+        mark busy
+        ended
+        mark told
+        within told back
+        correct {meet(0, 1, port)}
+        farewell
+        """)
+    victim = guest(1, f"load 2; busy 1 never {meet(1, 0, port)}; mark busy; ended")
+    victim.until("busy")
+    stays.until("busy")
+    victim.killed()
+    stays.until("told")
+    victim = guest(1, f"load 2; mark back; correct {meet(1, 1, port)}; farewell")
+    victim.until("back")
+    stays.tell("back")
+    victim.ended()
     stays.ended()
 
 

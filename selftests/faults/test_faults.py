@@ -4,6 +4,7 @@
 npuwin-emu can make, a run in a guest ends in a correct result or in an error that says what
 has happened, and after what helps against the fault the next one is correct."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def faulty(scene, rules, script):
     """Runs a script against devices with faults, which must have happened."""
     options = [word for rule in rules for word in ("--fault", rule)]
     emulator = scene.emulator(DEVICES, *options)
-    guest = scene.guest(f"load {DEVICES}; {script}; farewell", emulator.sockets)
+    guest = scene.guest(f"load {DEVICES}\n{script}\nfarewell", emulator.sockets)
     guest.ended()
     for rule in rules:
         assert emulator.hits(rule.partition(":")[0]), f"no {rule}"
@@ -65,5 +66,21 @@ add("a heart that stands still", ["no-heartbeat:dev=1,nth=200"],
 add("devices that die", ["die:dev=2,nth=100"],
     "broken 'rank [0-3]'; for n in 0 1 2 3; do within failed $n; done; "
     "reset_device 2 && fail 'a dead device takes a reset'; broken 'npuwin'")
+
+
+# Whatever it says, for as long as NPUWIN_TEST_SECONDS: nothing is to be seen of it but errors.
+SECONDS = int(os.environ.get("NPUWIN_TEST_SECONDS", 20))
+add("a device that lies all the time",
+    ["corrupt:percent=10", "drop-irq:percent=10", "delay-irq:percent=10,ms=20",
+     "fail:percent=1,status=7", "fault:every=500"],
+    f"""
+    timeout -k 5 {SECONDS + 60} "$top/build/tests/uapi/stress" >/dev/null &
+    stress=$!
+    end=$((SECONDS + {SECONDS}))
+    while ((SECONDS < end)); do
+        exchange --iterations 100 --processes
+    done
+    wait $stress
+    """)
 
 tests.run()

@@ -143,7 +143,7 @@ class Emulator:
 class Guest:
     """A guest that runs a script with the functions of guest.sh."""
 
-    def __init__(self, folder, script, sockets):
+    def __init__(self, folder, script, sockets, *options):
         self.folder = folder
         self.pid = folder / "pid"
         write_operands(folder)
@@ -152,6 +152,7 @@ class Guest:
                    "--share", folder]
         for path in sockets:
             command += ["--npu", path]
+        command += options
         command += ["--", "bash", "-c", '. "$0"; cd "$1"; ' + script,
                     TOP / "selftests/faults/guest.sh", folder]
         self.process = subprocess.Popen(command, text=True, stdin=subprocess.DEVNULL,
@@ -206,8 +207,8 @@ class Scene:
         self.parts.append(Emulator(self.new_folder(), devices, *options))
         return self.parts[-1]
 
-    def guest(self, script, sockets):
-        self.parts.append(Guest(self.new_folder(), script, sockets))
+    def guest(self, script, sockets, *options):
+        self.parts.append(Guest(self.new_folder(), script, sockets, *options))
         return self.parts[-1]
 
     def close(self):
