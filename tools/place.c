@@ -56,7 +56,7 @@ static bool take_rank(const char **text, uint64_t *rank)
 static int parse_local(struct run_args *args)
 {
 	const char *text = args->local;
-	uint64_t first, last;
+	uint64_t first = 0, last;
 	bool good = take_rank(&text, &first);
 
 	last = first;
