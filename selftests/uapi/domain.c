@@ -16,9 +16,8 @@ FIXTURE_SETUP(domains)
 {
 	int i;
 
-	self->domain = -1;
 	if (!have_devices())
-		SKIP(return, NEEDS_DEVICES);
+		SKIP(LEAVE_TEST, NEEDS_DEVICES);
 	for (i = 0; i < 2; i++)
 		self->used[i] = device_attr(i, "memory_used");
 	for (i = 0; i < 3; i++) {
@@ -34,8 +33,6 @@ FIXTURE_TEARDOWN(domains)
 {
 	int i;
 
-	if (self->domain < 0)
-		return;
 	for (i = 0; i < 3; i++) {
 		if (self->fd[i] >= 0)
 			close(self->fd[i]);

@@ -62,7 +62,7 @@ FIXTURE(ioctls)
 FIXTURE_SETUP(ioctls)
 {
 	if (!have_devices())
-		SKIP(return, NEEDS_DEVICES);
+		SKIP(LEAVE_TEST, NEEDS_DEVICES);
 	ASSERT_EQ(0, team_make(&self->team, 2, MIB));
 	ASSERT_EQ(0, window_alloc(self->team.rank[0].fd, MIB, &self->spare, NULL));
 	self->signal = (struct npuwin_signal) { .peer = NPUWIN_NO_RANK };
@@ -71,8 +71,7 @@ FIXTURE_SETUP(ioctls)
 
 FIXTURE_TEARDOWN(ioctls)
 {
-	if (self->team.n)
-		team_free(&self->team);
+	team_free(&self->team);
 }
 
 /* A call that succeeds, or that fails for a reason of its own: what @expect says. */

@@ -14,7 +14,7 @@ FIXTURE(queues)
 FIXTURE_SETUP(queues)
 {
 	if (!have_devices())
-		SKIP(return, NEEDS_DEVICES);
+		SKIP(LEAVE_TEST, NEEDS_DEVICES);
 	ASSERT_EQ(0, team_make(&self->team, 2, SIZE));
 	self->a = &self->team.rank[0];
 	self->b = &self->team.rank[1];
@@ -22,8 +22,7 @@ FIXTURE_SETUP(queues)
 
 FIXTURE_TEARDOWN(queues)
 {
-	if (self->team.n)
-		team_free(&self->team);
+	team_free(&self->team);
 }
 
 static int run(struct rank *rank, struct npuwin_desc desc, struct npuwin_cqe *cqe)
@@ -220,14 +219,13 @@ FIXTURE_VARIANT_ADD(executors, worker)
 FIXTURE_SETUP(executors)
 {
 	if (!have_devices())
-		SKIP(return, NEEDS_DEVICES);
+		SKIP(LEAVE_TEST, NEEDS_DEVICES);
 	ASSERT_EQ(0, team_make(&self->team, 2, SIZE));
 }
 
 FIXTURE_TEARDOWN(executors)
 {
-	if (self->team.n)
-		team_free(&self->team);
+	team_free(&self->team);
 }
 
 /* Post a batch and get all its completions. */

@@ -33,7 +33,6 @@ static int mappings(void)
 
 FIXTURE(stress)
 {
-	bool skipped;
 	uint64_t used[2];
 	uint64_t queues[2];
 	uint64_t domains[2];
@@ -43,10 +42,8 @@ FIXTURE_SETUP(stress)
 {
 	int i;
 
-	self->skipped = true;
 	if (!have_devices())
-		SKIP(return, NEEDS_DEVICES);
-	self->skipped = false;
+		SKIP(LEAVE_TEST, NEEDS_DEVICES);
 	for (i = 0; i < 2; i++) {
 		self->used[i] = device_attr(i, "memory_used");
 		self->queues[i] = device_attr(i, "queues");
@@ -58,8 +55,6 @@ FIXTURE_TEARDOWN(stress)
 {
 	int i;
 
-	if (self->skipped)
-		return;
 	for (i = 0; i < 2; i++) {
 		EXPECT_EQ(self->used[i], device_attr(i, "memory_used"));
 		EXPECT_EQ(self->queues[i], device_attr(i, "queues"));

@@ -195,9 +195,9 @@ FIXTURE_SETUP(unplug)
 
 	self->domain = -1;
 	if (getuid() || !find_victim(self))
-		SKIP(return, "needs root and three NPUs");
+		SKIP(LEAVE_TEST, "needs root and three NPUs");
 	if (cannot_go(self, variant))
-		SKIP(return, "%s", cannot_go(self, variant));
+		SKIP(LEAVE_TEST, "%s", cannot_go(self, variant));
 	fd = device_open(0);
 	ASSERT_GE(fd, 0);
 	self->domain = domain_create(fd, 2, SIZE);
