@@ -109,7 +109,7 @@ int npuwin_cookie_alloc(struct npuwin_mem *mem)
 		mem->cookie_base = mas.index;
 		mem->cookie = ALIGN(mas.index, step);
 		mas_set_range(&mas, mem->cookie_base, mem->cookie_base + count - 1);
-		ret = mas_store_gfp(&mas, mem, GFP_KERNEL);
+		ret = mas_store_gfp(&mas, mem, GFP_KERNEL_ACCOUNT);
 	}
 	mas_unlock(&mas);
 	mutex_unlock(&npuwin_cookies_lock);

@@ -99,6 +99,7 @@ void npuwin_queue_retire(struct npuwin_queue *queue, struct npuwin_retired *reti
 	const struct npuwin_desc *desc = npuwin_queue_desc(queue);
 	struct npuwin_device *ndev = queue->file->ndev;
 	struct npuwin_cqe *cqe = &queue->cqe;
+	u64 bytes;
 
 	lockdep_assert_held(&queue->lock);
 
@@ -109,8 +110,7 @@ void npuwin_queue_retire(struct npuwin_queue *queue, struct npuwin_retired *reti
 		retired->batches++;
 
 	if (cqe->status == NPUWIN_ST_OK) {
-		if (desc->opcode == NPUWIN_OP_TPUT)
-			retired->bytes += desc->rows * desc->row_bytes;
+		bytes = desc->opcode == NPUWIN_OP_TPUT ? desc->rows * desc->row_bytes : 0;
 		/* A last one that posts nothing has kept room for its failure. */
 		if (desc->flags & NPUWIN_DESC_F_CQE || !slot->left)
 			queue->reserved--;
@@ -118,8 +118,8 @@ void npuwin_queue_retire(struct npuwin_queue *queue, struct npuwin_retired *reti
 			npuwin_queue_post(queue, cqe, retired);
 		queue->tail++;
 		npuwin_stat_add(ndev, NPUWIN_STAT_DESCRIPTORS, 1);
-		if (retired->bytes)
-			npuwin_stat_add(ndev, NPUWIN_STAT_BYTES, retired->bytes);
+		npuwin_stat_add(ndev, NPUWIN_STAT_BYTES, bytes);
+		retired->bytes += bytes;
 		return;
 	}
 

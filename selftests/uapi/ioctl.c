@@ -37,6 +37,10 @@ static const struct command commands[] = {
 	ENTRY(NPUWIN_IOC_DOMAIN_RESET, npuwin_ioc_domain_sync, FLAGS(npuwin_ioc_domain_sync)),
 	ENTRY(NPUWIN_IOC_DOMAIN_LEAVE, npuwin_ioc_domain_leave, FLAGS(npuwin_ioc_domain_leave),
 	      RESERVED(npuwin_ioc_domain_leave)),
+	ENTRY(NPUWIN_IOC_DOMAIN_EXPORT, npuwin_ioc_domain_peer, FLAGS(npuwin_ioc_domain_peer),
+	      RESERVED(npuwin_ioc_domain_peer)),
+	ENTRY(NPUWIN_IOC_DOMAIN_IMPORT, npuwin_ioc_domain_peer, FLAGS(npuwin_ioc_domain_peer),
+	      RESERVED(npuwin_ioc_domain_peer)),
 	ENTRY(NPUWIN_IOC_QUEUE_CREATE, npuwin_ioc_queue_create, FLAGS(npuwin_ioc_queue_create),
 	      RESERVED(npuwin_ioc_queue_create)),
 	ENTRY(NPUWIN_IOC_QUEUE_RESET, npuwin_ioc_queue_reset),
@@ -57,16 +61,21 @@ FIXTURE(ioctls)
 	struct npuwin_signal signal;
 	struct npuwin_desc desc;
 	struct npuwin_cqe cqe;
+	bool fabric;
 };
 
 FIXTURE_SETUP(ioctls)
 {
+	struct npuwin_ioc_query query = { .size = sizeof(query) };
+
 	if (!have_devices())
 		SKIP(LEAVE_TEST, NEEDS_DEVICES);
 	ASSERT_EQ(0, team_make(&self->team, 2, MIB));
 	ASSERT_EQ(0, window_alloc(self->team.rank[0].fd, MIB, &self->spare, NULL));
 	self->signal = (struct npuwin_signal) { .peer = NPUWIN_NO_RANK };
 	self->desc = nop(NPUWIN_DESC_F_CQE);
+	ASSERT_EQ(0, call(self->team.rank[0].fd, NPUWIN_IOC_QUERY, &query));
+	self->fabric = query.caps & NPUWIN_CAP_FABRIC;
 }
 
 FIXTURE_TEARDOWN(ioctls)
@@ -113,6 +122,16 @@ static void good_call(struct _test_data_ioctls *self, const struct command *cmd,
 		((struct npuwin_ioc_domain_leave *)any)->domain_fd = domain;
 		((struct npuwin_ioc_domain_leave *)any)->rank = 7;
 		*expect = -ENOENT;
+		break;
+	case NPUWIN_IOC_DOMAIN_EXPORT:
+		((struct npuwin_ioc_domain_peer *)any)->domain_fd = domain;
+		*expect = self->fabric ? 0 : -EOPNOTSUPP;
+		break;
+	case NPUWIN_IOC_DOMAIN_IMPORT:
+		((struct npuwin_ioc_domain_peer *)any)->domain_fd = domain;
+		((struct npuwin_ioc_domain_peer *)any)->fabric_id = 1;
+		((struct npuwin_ioc_domain_peer *)any)->window_size = MIB;
+		*expect = self->fabric ? -EBUSY : -EOPNOTSUPP;
 		break;
 	case NPUWIN_IOC_QUEUE_CREATE:
 		((struct npuwin_ioc_queue_create *)any)->domain_fd = domain;
@@ -339,6 +358,10 @@ TEST_F(ioctls, read_only_structure)
 		case NPUWIN_IOC_DOMAIN_INFO:
 		case NPUWIN_IOC_SIGNAL_WAIT:
 			break;
+		case NPUWIN_IOC_DOMAIN_EXPORT:
+			if (self->fabric)
+				break;
+			continue;
 		default:
 			continue;
 		}
@@ -399,6 +422,7 @@ TEST(layout)
 	EXPECT_EQ(24, sizeof(struct npuwin_ioc_domain_join));
 	EXPECT_EQ(32, sizeof(struct npuwin_ioc_domain_sync));
 	EXPECT_EQ(24, sizeof(struct npuwin_ioc_domain_leave));
+	EXPECT_EQ(56, sizeof(struct npuwin_ioc_domain_peer));
 	EXPECT_EQ(32, sizeof(struct npuwin_ioc_queue_create));
 	EXPECT_EQ(8, sizeof(struct npuwin_ioc_queue_reset));
 	EXPECT_EQ(48, sizeof(struct npuwin_ioc_submit));
