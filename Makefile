@@ -19,7 +19,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: help demo demo-pci check check-host check-guest driver lib tools lint bench
+.PHONY: help demo demo-pci check check-host check-guest check-debug driver lib tools lint bench
 .PHONY: install uninstall clean distclean tests sanitized
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -29,6 +29,7 @@ help:
 	@echo 'make check        run every test: check-host, then check-guest'
 	@echo 'make check-host   unit, conformance and CLI tests; the first two with sanitizers'
 	@echo 'make check-guest  the driver and its tests under a kernel in QEMU'
+	@echo 'make check-debug  the same under a kernel with KASAN and lockdep, which it builds'
 	@echo 'make driver       the kernel module, driver/npuwin.ko (KDIR=kernel build tree)'
 	@echo 'make lib          the runtime, build/lib/libnpuwin.so'
 	@echo 'make tools        the command line and the device emulator, build/bin/'
@@ -223,6 +224,11 @@ check-guest:
 	scripts/setup build driver guest test
 	$(MAKE) $(quietly) lib tools tests driver
 	scripts/run-tests guest
+
+check-debug:
+	scripts/setup build driver guest test debug
+	$(MAKE) $(quietly) lib tools tests
+	scripts/run-tests debug
 
 lint:
 	scripts/setup build driver test lint

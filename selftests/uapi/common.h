@@ -35,6 +35,10 @@
 #include "npuwin_ioctl.h"
 #include "kselftest_harness.h"
 
+/* What ends a test is that it hangs, however slow an emulated processor with a debug kernel is. */
+#undef TEST_TIMEOUT_DEFAULT
+#define TEST_TIMEOUT_DEFAULT	120
+
 /*
  * For SKIP() in a FIXTURE_SETUP(): the harness of 6.1 runs the test all the same. A test is a
  * process of its own there, whose status 255 says that it was skipped.
