@@ -173,7 +173,8 @@ int npuwin_queue_empty(struct npuwin_queue *queue)
 	int ret = 0;
 
 	mutex_lock(&queue->submit_lock);
-	if (!queue->gone)
+	/* Once it is gone or destroyed, the backend knows nothing of it. */
+	if (!queue->gone && !queue->dead)
 		npuwin_queue_ops(queue)->queue_quiesce(queue);
 	/* Nobody may be copying the completions out that are dropped here. */
 	mutex_lock(&queue->take_lock);

@@ -93,6 +93,58 @@ TEST_F_TIMEOUT(stress, a_thousand_lives, 120)
 	EXPECT_EQ(maps, mappings());
 }
 
+struct resetter {
+	int fd;
+	uint32_t queue;
+	pthread_barrier_t *barrier;
+	pthread_t thread;
+	int last;
+};
+
+/* Reset a queue for as long as there is one. */
+static void *resetter_thread(void *arg)
+{
+	struct resetter *resetter = arg;
+
+	pthread_barrier_wait(resetter->barrier);
+	do
+		resetter->last = queue_reset(resetter->fd, resetter->queue);
+	while (!resetter->last);
+	return NULL;
+}
+
+/* A queue goes while others are about to reset it. */
+TEST_F_TIMEOUT(stress, reset_while_it_goes, 120)
+{
+	struct resetter resetters[3];
+	pthread_barrier_t barrier;
+	struct team team;
+	uint32_t queue;
+	size_t k;
+	int i;
+
+	ASSERT_EQ(0, team_make(&team, 2, SIZE));
+	pthread_barrier_init(&barrier, NULL, ARRAY_LEN(resetters) + 1);
+	for (i = 0; i < 100; i++) {
+		ASSERT_EQ(0, queue_create(team.rank[0].fd, team.domain, 0, 4, -1, &queue));
+		for (k = 0; k < ARRAY_LEN(resetters); k++) {
+			resetters[k] = (struct resetter) {
+				.fd = team.rank[0].fd, .queue = queue, .barrier = &barrier,
+			};
+			pthread_create(&resetters[k].thread, NULL, resetter_thread,
+				       &resetters[k]);
+		}
+		pthread_barrier_wait(&barrier);
+		EXPECT_EQ(0, destroy(team.rank[0].fd, queue));
+		for (k = 0; k < ARRAY_LEN(resetters); k++) {
+			pthread_join(resetters[k].thread, NULL);
+			EXPECT_EQ(-ENOENT, resetters[k].last);
+		}
+	}
+	pthread_barrier_destroy(&barrier);
+	team_free(&team);
+}
+
 /* 64 ranks as processes, each of which tells every other. */
 TEST_F_TIMEOUT(stress, many_ranks, 120)
 {
