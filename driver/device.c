@@ -199,7 +199,7 @@ static void npuwin_device_release(struct device *dev)
 {
 	struct npuwin_device *ndev = to_npuwin_device(dev);
 
-	if (ndev->ops->release)
+	if (ndev->ops && ndev->ops->release)
 		ndev->ops->release(ndev);
 	npuwin_id_free(ndev->id);
 	kfree(ndev);
@@ -230,7 +230,6 @@ struct npuwin_device *npuwin_device_alloc(struct device *parent,
 		kfree(ndev);
 		return ERR_PTR(ret);
 	}
-	ndev->ops = ops;
 	ndev->window_align = PAGE_SIZE;
 	ndev->max_depth = NPUWIN_MAX_QUEUE_DEPTH;
 	ndev->max_ranks = NPUWIN_MAX_RANKS;
@@ -251,6 +250,8 @@ struct npuwin_device *npuwin_device_alloc(struct device *parent,
 		put_device(&ndev->dev);
 		return ERR_PTR(ret);
 	}
+	/* From here on the backend has something to release. */
+	ndev->ops = ops;
 	return ndev;
 }
 
