@@ -707,7 +707,8 @@ static inline bool npuwin_member_joined(const struct npuwin_member *member)
  */
 static inline bool npuwin_member_local(const struct npuwin_member *member)
 {
-	return npuwin_member_joined(member) && !READ_ONCE(member->remote);
+	/* Acquires where its memory is. */
+	return npuwin_member_joined(member) && !smp_load_acquire(&member->remote);
 }
 
 /**

@@ -33,7 +33,6 @@ static int npuwin_domain_join(struct npuwin_domain *domain, struct npuwin_file *
 		ret = -EBUSY;
 		goto out_unlock;
 	}
-	WRITE_ONCE(member->remote, false);
 	WRITE_ONCE(member->mem, window->mem);
 	WRITE_ONCE(member->notify, notify);
 	memset(&member->peer, 0, sizeof(member->peer));
@@ -42,6 +41,8 @@ static int npuwin_domain_join(struct npuwin_domain *domain, struct npuwin_file *
 		if (ret)
 			goto out_unlock;
 	}
+	/* Who has known the rank as one from elsewhere may look at its memory from here on. */
+	smp_store_release(&member->remote, false);
 	kref_get(&window->mem->ref);
 	npuwin_domain_get(domain);
 	window->member = member;
