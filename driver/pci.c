@@ -17,17 +17,31 @@
  * @npci: the device
  * @why: words for the log
  *
- * Context: any.
+ * Context: any but interrupts.
  */
 void npuwin_pci_fail(struct npuwin_pci *npci, const char *why)
 {
-	if (xchg(&npci->failed, true))
-		return;
-	dev_err(&npci->pdev->dev, "device has failed: %s\n", why);
+	bool known;
+
+	spin_lock(&npci->fail_lock);
+	known = npci->failed;
+	WRITE_ONCE(npci->failed, true);
+	if (!known && !npci->removed) {
+		dev_err(&npci->pdev->dev, "device has failed: %s\n", why);
+		if (!npci->starting)
+			queue_work(npuwin_wq, &npci->reset_work);
+	}
+	spin_unlock(&npci->fail_lock);
 	wake_up_all(&npci->admin_wq);
-	/* xchg() is a barrier, see npuwin_pci_start(). */
-	if (!READ_ONCE(npci->starting))
-		queue_work(npuwin_wq, &npci->reset_work);
+}
+
+/* Nobody starts the device anew from here on. What has failed by now has been seen to. */
+static void npuwin_pci_retire(struct npuwin_pci *npci)
+{
+	spin_lock(&npci->fail_lock);
+	npci->removed = true;
+	spin_unlock(&npci->fail_lock);
+	cancel_work_sync(&npci->reset_work);
 }
 
 /* All ranks die, and the device begins anew. */
@@ -86,7 +100,7 @@ static void npuwin_pci_watch(struct work_struct *work)
 		}
 		if (why)
 			npuwin_pci_fail(npci, why);
-		else if (ktime_get_ns() >= npci->clock_due)
+		else if (npuwin_pci_clock_is_due(npci))
 			npuwin_pci_sync_clock(npci);
 		mutex_unlock(&npci->reset_lock);
 	}
@@ -192,11 +206,13 @@ static int npuwin_pci_identify(struct npuwin_pci *npci)
 		return PTR_ERR(npci->memory);
 	npci->pfn = start >> PAGE_SHIFT;
 
+	if (memcmp(npci->memory + NPUWIN_HW_IDENT, NPUWIN_HW_MAGIC, strlen(NPUWIN_HW_MAGIC)))
+		return -ENODEV;
+	/* What was published with the magic. */
+	dma_rmb();
 	memcpy(&npci->ident, npci->memory + NPUWIN_HW_IDENT, sizeof(npci->ident));
 	/* What is checked is the copy. */
 	barrier();
-	if (memcmp(npci->ident.magic, NPUWIN_HW_MAGIC, sizeof(npci->ident.magic)))
-		return -ENODEV;
 	wrong = npuwin_hw_ident_wrong(&npci->ident, size);
 	if (wrong) {
 		dev_err(&pdev->dev, "identification: %s\n", wrong);
@@ -228,6 +244,7 @@ static struct npuwin_pci *npuwin_pci_new(struct pci_dev *pdev)
 	if (!npci)
 		return NULL;
 	npci->pdev = pdev;
+	spin_lock_init(&npci->fail_lock);
 	npci->failed = true;
 	ida_init(&npci->endpoint_ids);
 	ida_init(&npci->queue_ids);
@@ -312,7 +329,7 @@ static int npuwin_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id
 
 err_stop:
 	npuwin_pci_irq_exit(npci);
-	cancel_work_sync(&npci->reset_work);
+	npuwin_pci_retire(npci);
 	npuwin_pci_stop(npci);
 err_put:
 	put_device(&ndev->dev);
@@ -330,7 +347,7 @@ static void npuwin_pci_remove(struct pci_dev *pdev)
 	npuwin_device_unregister(ndev);
 	cancel_delayed_work_sync(&npci->watch);
 	npuwin_pci_irq_exit(npci);
-	cancel_work_sync(&npci->reset_work);
+	npuwin_pci_retire(npci);
 	cancel_work_sync(&npci->peers_work);
 	npuwin_pci_stop(npci);
 	put_device(&ndev->dev);

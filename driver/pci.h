@@ -8,6 +8,7 @@
  *	npuwin_pci.admin_lock		inside all mutexes of npuwin.h
  *	npuwin_pci.event_lock, npuwin_pci_vector.lock	no other mutex inside
  *	npuwin_pci.endpoint_lock	outside npuwin_member.wq.lock
+ *	npuwin_pci.fail_lock		inside all
  */
 #ifndef NPUWIN_PCI_H
 #define NPUWIN_PCI_H
@@ -91,6 +92,16 @@ struct npuwin_pci_queue {
 };
 
 /**
+ * struct npuwin_pci_pace - How a device gets on, by all of its queues.
+ * @bytes: to be moved before they wait or are done, saturating
+ * @moved: one of them has got on since it was last looked after
+ */
+struct npuwin_pci_pace {
+	u64 bytes;
+	bool moved;
+};
+
+/**
  * struct npuwin_pci - A function.
  * @ndev: the device that it is
  * @pdev: the function; valid until it is removed
@@ -105,14 +116,17 @@ struct npuwin_pci_queue {
  * @queue_ids: numbers of queues
  * @nvectors: vectors in use
  * @ndoorbells: doorbells in use
+ * @fail_lock: protects @starting and @removed, and @failed on its way up
  * @failed: takes no commands and executes nothing that the driver knows of
  * @starting: is being started: what fails now has had its reset
+ * @removed: is not to be started any more
  * @life: how often it has been started
  * @admin_lock: serializes commands; protects @scratch
  * @admin_wq: who waits for the device to answer or to change its state
  * @admin_tail: requests posted
  * @scratch: ring memory for tables
  * @clock_due: when the clocks are to be compared again, ktime
+ * @clock_offset: the device's clock minus ktime, as it has been told
  * @endpoint_lock: see struct npuwin_pci_endpoint
  * @endpoints: by number
  * @event_lock: serializes taking events
@@ -141,14 +155,17 @@ struct npuwin_pci {
 	struct ida queue_ids;
 	unsigned int nvectors;
 	unsigned int ndoorbells;
+	spinlock_t fail_lock;	/* @failed, @starting, @removed */
 	bool failed;
 	bool starting;
+	bool removed;
 	u32 life;
 	struct mutex admin_lock;	/* commands */
 	wait_queue_head_t admin_wq;
 	u32 admin_tail;
 	void *scratch;
 	s64 clock_due;
+	u64 clock_offset;
 	spinlock_t endpoint_lock;	/* @endpoints */
 	struct npuwin_pci_endpoint *endpoints;
 	struct mutex event_lock;	/* events */
@@ -203,6 +220,31 @@ static inline bool npuwin_pci_failed(const struct npuwin_pci *npci)
 }
 
 /**
+ * npuwin_pci_acquire() - Read a word of the device.
+ * @word: the word
+ *
+ * Return: it; what the device wrote before it is visible.
+ */
+static inline u32 npuwin_pci_acquire(const u32 *word)
+{
+	u32 value = READ_ONCE(*word);
+
+	dma_rmb();
+	return value;
+}
+
+/**
+ * npuwin_pci_publish() - Write a word for the device.
+ * @word: the word
+ * @value: for it; what was written or read before is visible, and has been read, by then
+ */
+static inline void npuwin_pci_publish(u32 *word, u32 value)
+{
+	dma_mb();
+	WRITE_ONCE(*word, value);
+}
+
+/**
  * npuwin_pci_ring() - Ring a doorbell. What was written before is seen by who hears it.
  * @npci: the device
  * @doorbell: which
@@ -226,6 +268,7 @@ int npuwin_pci_admin(struct npuwin_pci *npci, struct npuwin_hw_request *request,
 int npuwin_pci_admin_locked(struct npuwin_pci *npci, struct npuwin_hw_request *request,
 			    struct npuwin_hw_response *response);
 int npuwin_pci_sync_clock(struct npuwin_pci *npci);
+bool npuwin_pci_clock_is_due(const struct npuwin_pci *npci);
 
 /* pci_irq.c */
 int npuwin_pci_irq_init(struct npuwin_pci *npci);
@@ -248,7 +291,8 @@ void npuwin_pci_queue_quiesce(struct npuwin_queue *queue);
 int npuwin_pci_queue_wait(struct npuwin_queue *queue, const struct npuwin_until *until,
 			  s64 deadline);
 void npuwin_pci_harvest(struct npuwin_queue *queue);
-bool npuwin_pci_queue_stuck(struct npuwin_queue *queue);
+void npuwin_pci_queue_pace(struct npuwin_queue *queue, struct npuwin_pci_pace *pace);
+bool npuwin_pci_queue_stuck(struct npuwin_queue *queue, const struct npuwin_pci_pace *pace);
 
 /* pci_rank.c */
 struct npuwin_pci *npuwin_pci_endpoint(const struct npuwin_member *member, u32 *endpoint);

@@ -16,6 +16,8 @@
 #define NPUWIN_PCI_CLOCK_NS	(20 * NSEC_PER_USEC)
 #define NPUWIN_PCI_CLOCK_TRIES	8
 #define NPUWIN_PCI_CLOCK_AGAIN	(60LL * NSEC_PER_SEC)
+/* How far the device's may get ahead until then: more than clocks drift. */
+#define NPUWIN_PCI_CLOCK_AHEAD	(20 * NSEC_PER_MSEC)
 
 /**
  * npuwin_pci_patience() - How long a heartbeat may be missing.
@@ -79,8 +81,7 @@ static bool npuwin_pci_await(struct npuwin_pci *npci, const u32 *word, u32 value
 	struct npuwin_pci_wait wait;
 
 	npuwin_pci_wait_begin(npci, &wait);
-	/* Acquires: what the device published with the word is visible. */
-	while (!wait_event_timeout(npci->admin_wq, smp_load_acquire(word) == value,
+	while (!wait_event_timeout(npci->admin_wq, npuwin_pci_acquire(word) == value,
 				   msecs_to_jiffies(NPUWIN_PCI_LOOK_MS))) {
 		/* Where it fails meanwhile, others wait for who waits here. */
 		if (npuwin_pci_failed(npci) != failed || !npuwin_pci_wait_more(npci, &wait))
@@ -113,7 +114,9 @@ static int npuwin_pci_reset(struct npuwin_pci *npci, u32 *number)
 	*number = READ_ONCE(status->reset_ack) + 1;
 	if (!*number)
 		*number = 1;
-	WRITE_ONCE(npuwin_pci_control(npci)->reset, *number);
+	/* One that somebody has left there may be the number of this reset. */
+	WRITE_ONCE(npuwin_pci_control(npci)->enable, 0);
+	npuwin_pci_publish(&npuwin_pci_control(npci)->reset, *number);
 	npuwin_pci_ring(npci, 0);
 	return npuwin_pci_await(npci, &status->reset_ack, *number) ? 0 : -EIO;
 }
@@ -144,8 +147,7 @@ int npuwin_pci_start(struct npuwin_pci *npci)
 	npci->event_lost = 0;
 	mutex_unlock(&npci->event_lock);
 
-	/* After the zeroes. */
-	smp_store_release(&control->enable, number);
+	npuwin_pci_publish(&control->enable, number);
 	npuwin_pci_ring(npci, 0);
 	if (!npuwin_pci_await(npci, &npuwin_pci_status(npci)->state, NPUWIN_HW_READY))
 		return -EIO;
@@ -157,16 +159,20 @@ int npuwin_pci_start(struct npuwin_pci *npci)
 	npci->admin_tail = 0;
 	npci->life++;
 	npci->missed = 0;
-	WRITE_ONCE(npci->starting, true);
+	spin_lock(&npci->fail_lock);
+	npci->starting = true;
 	WRITE_ONCE(npci->failed, false);
+	spin_unlock(&npci->fail_lock);
 	mutex_unlock(&npci->admin_lock);
+
 	ret = npuwin_pci_sync_clock(npci);
-	/* Either this sees a failure, or who sees to the failure sees that this is over. */
-	smp_store_mb(npci->starting, false);
-	if (npuwin_pci_failed(npci))
+	spin_lock(&npci->fail_lock);
+	npci->starting = false;
+	if (npci->failed)
 		ret = -EIO;
 	else if (ret)
 		WRITE_ONCE(npci->failed, true);
+	spin_unlock(&npci->fail_lock);
 	return ret;
 }
 
@@ -198,8 +204,7 @@ static int npuwin_pci_answer(struct npuwin_pci *npci, u32 tail)
 	unsigned int spins;
 
 	for (spins = 0; spins < NPUWIN_PCI_SPIN_US; spins++) {
-		/* As npuwin_pci_await(). */
-		if (smp_load_acquire(done) == tail)
+		if (npuwin_pci_acquire(done) == tail)
 			return 0;
 		udelay(1);
 	}
@@ -236,8 +241,7 @@ int npuwin_pci_admin_locked(struct npuwin_pci *npci, struct npuwin_hw_request *r
 	request->tag = npci->admin_tail;
 	requests[slot] = *request;
 	npci->admin_tail++;
-	/* After the request. */
-	smp_store_release(&npuwin_pci_control(npci)->admin_tail, npci->admin_tail);
+	npuwin_pci_publish(&npuwin_pci_control(npci)->admin_tail, npci->admin_tail);
 	npuwin_pci_ring(npci, 0);
 	ret = npuwin_pci_answer(npci, npci->admin_tail);
 	if (ret)
@@ -309,6 +313,26 @@ int npuwin_pci_sync_clock(struct npuwin_pci *npci)
 	}
 	request.flags = NPUWIN_HW_CLOCK_F_SET;
 	request.clock.offset = offset;
+	npci->clock_offset = offset;
 	npci->clock_due = ktime_get_ns() + NPUWIN_PCI_CLOCK_AGAIN;
 	return npuwin_pci_admin(npci, &request, NULL);
+}
+
+/**
+ * npuwin_pci_clock_is_due() - Whether the clocks are to be compared again.
+ * @npci: the device
+ *
+ * From time to time, since they drift; and where the device's has run ahead, since ours stood
+ * still: a virtual machine may be stopped. Deadlines would be too early then.
+ *
+ * Return: whether they are.
+ */
+bool npuwin_pci_clock_is_due(const struct npuwin_pci *npci)
+{
+	u64 now = ktime_get_ns();
+	/* Of one heartbeat ago at most, so never ahead of what it is now. */
+	u64 clock = READ_ONCE(npuwin_pci_status(npci)->clock);
+
+	return (s64)now >= npci->clock_due ||
+	       (s64)(clock - npci->clock_offset - now) > NPUWIN_PCI_CLOCK_AHEAD;
 }

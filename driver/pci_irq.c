@@ -44,32 +44,30 @@ static void npuwin_pci_events(struct npuwin_pci *npci)
 	u32 depth = npci->ident.event_depth, tail, lost;
 
 	mutex_lock(&npci->event_lock);
-	while (!npuwin_pci_failed(npci)) {
-		/* Acquires the events. */
-		tail = smp_load_acquire(&status->event_tail);
-		if (tail == npci->event_head)
-			break;
-		if (tail - npci->event_head > depth) {
-			npuwin_pci_fail(npci, "event_tail is wrong");
-			break;
-		}
-		while (npci->event_head != tail) {
-			struct npuwin_hw_event event;
-
-			memcpy(&event, &events[npci->event_head & (depth - 1)], sizeof(event));
-			/* The device can write there at any time. */
-			barrier();
-			npci->event_head++;
-			npuwin_pci_event(npci, &event);
-		}
-		/* After the events have been read. */
-		smp_store_release(&npuwin_pci_control(npci)->event_head, npci->event_head);
+	if (npuwin_pci_failed(npci))
+		goto out_unlock;
+	/* Once: a device that goes on posting goes on interrupting, too. */
+	tail = npuwin_pci_acquire(&status->event_tail);
+	if (tail - npci->event_head > depth) {
+		npuwin_pci_fail(npci, "event_tail is wrong");
+		goto out_unlock;
 	}
-	lost = READ_ONCE(status->event_lost);
-	if (!npuwin_pci_failed(npci) && lost != npci->event_lost) {
+	while (npci->event_head != tail) {
+		struct npuwin_hw_event event;
+
+		memcpy(&event, &events[npci->event_head & (depth - 1)], sizeof(event));
+		/* The device can write there at any time. */
+		barrier();
+		npci->event_head++;
+		npuwin_pci_event(npci, &event);
+	}
+	npuwin_pci_publish(&npuwin_pci_control(npci)->event_head, npci->event_head);
+	lost = npuwin_pci_acquire(&status->event_lost);
+	if (lost != npci->event_lost) {
 		npci->event_lost = lost;
 		npuwin_pci_events_lost(npci);
 	}
+out_unlock:
 	mutex_unlock(&npci->event_lock);
 }
 
@@ -106,6 +104,7 @@ void npuwin_pci_look(struct npuwin_pci *npci)
  */
 bool npuwin_pci_stuck(struct npuwin_pci *npci)
 {
+	struct npuwin_pci_pace pace = {};
 	struct npuwin_pci_queue *pq;
 	bool stuck = false;
 	unsigned int i;
@@ -113,7 +112,13 @@ bool npuwin_pci_stuck(struct npuwin_pci *npci)
 	for (i = 0; i < npci->nvectors; i++) {
 		mutex_lock(&npci->vectors[i].lock);
 		list_for_each_entry(pq, &npci->vectors[i].queues, link)
-			stuck |= npuwin_pci_queue_stuck(pq->queue);
+			npuwin_pci_queue_pace(pq->queue, &pace);
+		mutex_unlock(&npci->vectors[i].lock);
+	}
+	for (i = 0; i < npci->nvectors; i++) {
+		mutex_lock(&npci->vectors[i].lock);
+		list_for_each_entry(pq, &npci->vectors[i].queues, link)
+			stuck |= npuwin_pci_queue_stuck(pq->queue, &pace);
 		mutex_unlock(&npci->vectors[i].lock);
 	}
 	return stuck;
@@ -158,7 +163,7 @@ int npuwin_pci_irq_init(struct npuwin_pci *npci)
 	if (count < 0)
 		return count;
 	npci->nvectors = count;
-	npci->ndoorbells = min_t(u32, pci_msix_vec_count(pdev), npci->ident.doorbells);
+	npci->ndoorbells = min_t(u32, count, npci->ident.doorbells);
 	for (i = 0; i < count; i++) {
 		ret = request_threaded_irq(pci_irq_vector(pdev, i), npuwin_pci_interrupt,
 					   npuwin_pci_thread, 0, dev_name(&pdev->dev),

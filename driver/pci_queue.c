@@ -193,8 +193,7 @@ void npuwin_pci_queue_kick(struct npuwin_queue *queue, u32 flags)
 		pq->waiting = true;
 		npuwin_sleepers_inc(queue->member);
 	}
-	/* After the descriptors. */
-	smp_store_release(&npuwin_pci_post(npci, pq->id)->sq_tail, (u32)pq->sq_tail);
+	npuwin_pci_publish(&npuwin_pci_post(npci, pq->id)->sq_tail, (u32)pq->sq_tail);
 	npuwin_pci_ring(npci, pq->doorbell);
 }
 
@@ -278,8 +277,8 @@ static const char *npuwin_pci_take(struct npuwin_pci *npci, struct npuwin_queue 
 	const struct npuwin_hw_queue_state *state = npuwin_pci_state(npci, pq->id);
 	struct npuwin_hw_progress known = npuwin_pci_progress(queue);
 	/* In this order: what is through has its completion on the ring by then. */
-	u32 sq_head = smp_load_acquire(&state->sq_head);
-	u32 cq_tail = smp_load_acquire(&state->cq_tail);	/* as above */
+	u32 sq_head = npuwin_pci_acquire(&state->sq_head);
+	u32 cq_tail = npuwin_pci_acquire(&state->cq_tail);
 	const char *wrong = npuwin_hw_state_wrong(&known, sq_head, cq_tail);
 
 	if (wrong || (sq_head == (u32)pq->sq_head && cq_tail == pq->cq_head))
@@ -296,8 +295,7 @@ static const char *npuwin_pci_take(struct npuwin_pci *npci, struct npuwin_queue 
 	}
 	if (!wrong)
 		wrong = npuwin_pci_retire_silent(queue, pq->sq_head, retired);
-	/* After the completions have been read. */
-	smp_store_release(&npuwin_pci_post(npci, pq->id)->cq_head, pq->cq_head);
+	npuwin_pci_publish(&npuwin_pci_post(npci, pq->id)->cq_head, pq->cq_head);
 	npuwin_pci_waited(queue, pq);
 	return wrong;
 }
@@ -322,10 +320,10 @@ void npuwin_pci_harvest(struct npuwin_queue *queue)
 		npuwin_pci_fail(npci, wrong);
 }
 
-/* Bytes that are to be moved before the device has to say how far it is. */
-static u64 npuwin_pci_bytes_ahead(const struct npuwin_queue *queue)
+/* Add the bytes that are to be moved before the queue waits or is done. */
+static void npuwin_pci_bytes_ahead(const struct npuwin_queue *queue, u64 *sum)
 {
-	u64 sum = 0, bytes, seq;
+	u64 bytes, seq;
 
 	for (seq = queue->tail; seq != queue->head; seq++) {
 		const struct npuwin_desc *desc = &queue->ring[seq & queue->mask];
@@ -334,14 +332,31 @@ static u64 npuwin_pci_bytes_ahead(const struct npuwin_queue *queue)
 			break;
 		if (desc->opcode == NPUWIN_OP_TPUT &&
 		    !check_mul_overflow(desc->rows, desc->row_bytes, &bytes) &&
-		    check_add_overflow(sum, bytes, &sum))
-			return U64_MAX;
+		    check_add_overflow(*sum, bytes, sum))
+			*sum = U64_MAX;
 	}
-	return sum;
+}
+
+/**
+ * npuwin_pci_queue_pace() - Add what a queue says of how its device gets on.
+ * @queue: the queue, not locked
+ * @pace: in, out: what others have said
+ */
+void npuwin_pci_queue_pace(struct npuwin_queue *queue, struct npuwin_pci_pace *pace)
+{
+	struct npuwin_pci_queue *pq;
+
+	spin_lock(&queue->lock);
+	pq = queue->priv;
+	if (pq && !queue->cancel) {
+		pace->moved |= queue->tail != pq->seen;
+		npuwin_pci_bytes_ahead(queue, &pace->bytes);
+	}
+	spin_unlock(&queue->lock);
 }
 
 /* How many ms the tail may stay where it is, or U64_MAX for ever. */
-static u64 npuwin_pci_allowance(const struct npuwin_queue *queue, u64 patience)
+static u64 npuwin_pci_allowance(const struct npuwin_queue *queue, u64 patience, u64 bytes)
 {
 	const struct npuwin_desc *desc = &queue->ring[queue->tail & queue->mask];
 
@@ -351,16 +366,20 @@ static u64 npuwin_pci_allowance(const struct npuwin_queue *queue, u64 patience)
 	if (desc->opcode == NPUWIN_OP_TWAIT)
 		return desc->deadline_ns > ktime_get_ns() ? U64_MAX : patience;
 	return patience + NPUWIN_PCI_STEP_MS +
-	       div_u64(npuwin_pci_bytes_ahead(queue), NPUWIN_PCI_LEAST_SPEED / MSEC_PER_SEC);
+	       div_u64(bytes, NPUWIN_PCI_LEAST_SPEED / MSEC_PER_SEC);
 }
 
 /**
  * npuwin_pci_queue_stuck() - Whether a queue should have got on and has not.
  * @queue: the queue, not locked; every NPUWIN_PCI_WATCH_MS
+ * @pace: what all queues of the device have said
+ *
+ * One engine may serve all queues, in any order. So it has the time for what is in all of
+ * them, and does not stand still while any of them gets on.
  *
  * Return: whether that is so.
  */
-bool npuwin_pci_queue_stuck(struct npuwin_queue *queue)
+bool npuwin_pci_queue_stuck(struct npuwin_queue *queue, const struct npuwin_pci_pace *pace)
 {
 	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
 	u64 patience = npuwin_pci_patience(npci), allowance;
@@ -371,8 +390,8 @@ bool npuwin_pci_queue_stuck(struct npuwin_queue *queue)
 	pq = queue->priv;
 	if (!pq || queue->cancel || !npuwin_pci_queue_alive(npci, pq))
 		goto out_unlock;
-	allowance = npuwin_pci_allowance(queue, patience);
-	if (queue->tail == queue->head || queue->tail != pq->seen || allowance == U64_MAX) {
+	allowance = npuwin_pci_allowance(queue, patience, pace->bytes);
+	if (queue->tail == queue->head || pace->moved || allowance == U64_MAX) {
 		pq->seen = queue->tail;
 		pq->times = 0;
 		goto out_unlock;

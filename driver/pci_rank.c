@@ -27,20 +27,26 @@ struct npuwin_pci *npuwin_pci_endpoint(const struct npuwin_member *member, u32 *
 	return npci;
 }
 
+static u32 *npuwin_pci_arm_word(struct npuwin_pci *npci, u32 endpoint)
+{
+	struct npuwin_hw_endpoint_arm *arms = npci->memory + npci->ident.endpoint_arms.offset;
+
+	return &arms[endpoint].arm;
+}
+
 /* Ask for an event, unless one is to come anyway. */
 static void npuwin_pci_arm(struct npuwin_pci *npci, u32 endpoint)
 {
-	struct npuwin_hw_endpoint_arm *arms = npci->memory + npci->ident.endpoint_arms.offset;
 	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
 
 	lockdep_assert_held(&npci->endpoint_lock);
 
 	if (!ep->armed) {
 		ep->armed = true;
-		WRITE_ONCE(arms[endpoint].arm, ++ep->arm);
+		WRITE_ONCE(*npuwin_pci_arm_word(npci, endpoint), ++ep->arm);
 	}
 	/* The cells are looked at after this, as the device looks at arm after the cell. */
-	smp_mb();
+	dma_mb();
 }
 
 /**
@@ -121,6 +127,8 @@ int npuwin_pci_member_join(struct npuwin_member *member)
 	struct npuwin_hw_response response;
 	int ret;
 
+	/* What the device finds there it takes for answered. */
+	WRITE_ONCE(*npuwin_pci_arm_word(npci, endpoint), npci->endpoints[endpoint].arm);
 	ret = npuwin_pci_admin(npci, &request, &response);
 	if (ret)
 		return ret;

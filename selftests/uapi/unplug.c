@@ -311,12 +311,60 @@ TEST_F(unplug, everything_is_enodev)
 	EXPECT_EQ(NPUWIN_DOMAIN_FORMING, domain_info(self->domain).state);
 }
 
+struct sleeper {
+	int domain;
+	struct npuwin_signal sig;
+	pthread_t thread;
+	int ret;
+};
+
+static void *sleeper_thread(void *arg)
+{
+	struct sleeper *sleeper = arg;
+
+	/* With a deadline it would look once more when that passes, and see what did not wake it. */
+	sleeper->ret = signal_wait(sleeper->domain, &sleeper->sig, 1, NPUWIN_NO_DEADLINE, NULL,
+				   NULL);
+	return NULL;
+}
+
+/* One sleep at rank 1, that a TNOTIFY of rank 0 ends. Returns what the sleeper got. */
+static int sleep_once(struct _test_data_unplug *self)
+{
+	struct sleeper sleeper = {
+		.domain = self->domain,
+		.sig = {
+			.rank = 1, .offset = 4096, .cmp = NPUWIN_CMP_EQ, .value = 1,
+			.peer = NPUWIN_NO_RANK,
+		},
+	};
+	struct npuwin_ioc_domain_info info = domain_info(self->domain);
+	const struct npuwin_domain_status *status = mmap(NULL, info.status_length, PROT_READ,
+							 MAP_SHARED, self->domain,
+							 info.status_map);
+	struct npuwin_desc desc = notify(1, 4096, 1);
+
+	if (status == MAP_FAILED)
+		return -errno;
+	pthread_create(&sleeper.thread, NULL, sleeper_thread, &sleeper);
+	while (!__atomic_load_n(&status->rank[1].sleepers, __ATOMIC_RELAXED))
+		sched_yield();
+	sleep_ms(50);
+	execute(self->rank[0].fd, self->rank[0].queue, &desc, 1, NULL);
+	pthread_join(sleeper.thread, NULL);
+	munmap((void *)status, info.status_length);
+	return sleeper.ret;
+}
+
 TEST_F(unplug, comes_back_while_in_use)
 {
+	struct npuwin_signal sig = { .rank = 1, .value = -1, .peer = NPUWIN_NO_RANK };
 	struct npuwin_desc desc;
 	struct rank again;
 	int number;
 
+	/* Somebody has asked to be woken, and was not. */
+	EXPECT_EQ(-ETIMEDOUT, signal_wait(self->domain, &sig, 1, in_ms(20), NULL, NULL));
 	ASSERT_EQ(0, take_victim(self, variant));
 	/* The old one's file is open, so the new one has another number. */
 	ASSERT_EQ(0, return_victim(self, variant));
@@ -328,6 +376,8 @@ TEST_F(unplug, comes_back_while_in_use)
 	ASSERT_EQ(0, rank_join(&again, number, self->domain, 1, SIZE));
 	EXPECT_EQ(-EAGAIN, domain_commit(self->rank[0].fd, self->domain, 0, 0));
 	EXPECT_EQ(0, domain_commit(again.fd, self->domain, 1, 0));
+	/* The device may remember that. */
+	EXPECT_EQ(0, sleep_once(self));
 	desc = put(1, 0, 0, SIZE);
 	EXPECT_EQ(NPUWIN_ST_OK,
 		  execute(self->rank[0].fd, self->rank[0].queue, &desc, 1, NULL));
