@@ -355,7 +355,7 @@ static u32 wait_resolve(const struct npuwin_engine *engine, const struct npuwin_
 
 static enum npuwin_exec do_wait(const struct npuwin_engine *engine,
 				const struct npuwin_desc *desc, struct npuwin_cursor *cursor,
-				struct npuwin_cqe *cqe)
+				u64 budget, struct npuwin_cqe *cqe)
 {
 	struct npuwin_span span;
 	u8 *cells;
@@ -367,6 +367,9 @@ static enum npuwin_exec do_wait(const struct npuwin_engine *engine,
 
 	cells = (u8 *)span.base + desc->src_off;
 	for (; cursor->row < desc->rows; cursor->row++) {
+		if (!budget)
+			return NPUWIN_EXEC_AGAIN;
+		budget = budget > COST_ROW ? budget - COST_ROW : 0;
 		if (wait_cell((u32 *)(cells + cursor->row * desc->src_stride), desc, &seen))
 			continue;
 		cqe->cell = (u32)cursor->row;
@@ -409,7 +412,7 @@ enum npuwin_exec npuwin_engine_step(const struct npuwin_engine *engine,
 	case NPUWIN_OP_TNOTIFY:
 		return do_notify(engine, desc, cqe);
 	case NPUWIN_OP_TWAIT:
-		return do_wait(engine, desc, cursor, cqe);
+		return do_wait(engine, desc, cursor, budget, cqe);
 	default:
 		cqe->status = NPUWIN_ST_OPCODE;
 		return NPUWIN_EXEC_DONE;

@@ -118,7 +118,7 @@ s32 npuwin_cell_read(const void *cell);
  * @desc: the descriptor, in memory that nobody else can write
  * @cursor: how far it is; zeroed by the caller before the first step
  * @budget: bytes that a TPUT may write in this step, not zero; one atomic int32 or fp32
- *	counts 16 bytes and a row at least 64
+ *	counts 16 bytes and a row at least 64, as does a cell that a TWAIT looks at
  * @cqe: out: status, rank, cell and value; user_data from @desc; seq is left alone
  *
  * Everything is checked before the first byte of the first step moves. Deadlines,

@@ -15,7 +15,7 @@
 
 #include "npuwin.h"
 
-/* Bytes that are written before anything else is looked at. */
+/* What a step may cost, see npuwin_engine_step(), before anything else is looked at. */
 #define NPUWIN_STEP_BYTES	SZ_256K
 /* Descriptors that are executed in one read-side section of npuwin_srcu. */
 #define NPUWIN_SLICE_DESCS	32
@@ -227,7 +227,8 @@ static enum npuwin_exec npuwin_run_step(struct npuwin_queue *queue)
 	if (!status || wait) {
 		exec = npuwin_run_engine(queue);
 		/* A wait that is fulfilled is, even when all else is lost. */
-		if (!status || (exec == NPUWIN_EXEC_DONE && queue->cqe.status == NPUWIN_ST_OK))
+		if (!status || exec == NPUWIN_EXEC_AGAIN ||
+		    (exec == NPUWIN_EXEC_DONE && queue->cqe.status == NPUWIN_ST_OK))
 			return exec;
 	} else {
 		queue->cqe = (struct npuwin_cqe) { .user_data = desc->user_data };
@@ -238,38 +239,35 @@ static enum npuwin_exec npuwin_run_step(struct npuwin_queue *queue)
 }
 
 /*
- * A TWAIT is blocked: whether it is over all the same, or complete after all. Inside
- * npuwin_srcu.
+ * A TWAIT is blocked. Inside npuwin_srcu.
+ * Return: NPUWIN_EXEC_DONE when it is over all the same, or complete after all;
+ * NPUWIN_EXEC_AGAIN when it has got further.
  */
-static bool npuwin_run_give_up(struct npuwin_queue *queue)
+static enum npuwin_exec npuwin_run_give_up(struct npuwin_queue *queue)
 {
 	const struct npuwin_desc *desc = npuwin_queue_desc(queue);
-	bool by_rank = desc->flags & NPUWIN_TWAIT_F_BY_RANK;
+	u32 cell = queue->cqe.cell;
+	u32 writer = desc->flags & NPUWIN_TWAIT_F_BY_RANK ? cell : NPUWIN_NO_RANK;
+	enum npuwin_exec exec;
+	u32 status, rank;
 
-	for (;;) {
-		u32 cell = queue->cqe.cell;
-		u32 writer = by_rank ? cell : NPUWIN_NO_RANK;
-		enum npuwin_exec exec;
-		u32 status, rank;
-
-		status = npuwin_run_verdict(queue, writer, &rank);
-		if (!status && desc->deadline_ns != NPUWIN_NO_DEADLINE &&
-		    ktime_get() >= desc->deadline_ns) {
-			status = NPUWIN_ST_TIMEOUT;
-			rank = writer;
-		}
-		if (!status)
-			return false;
-		/* It may have come just before that, and then the next cell has its turn. */
-		exec = npuwin_run_engine(queue);
-		if (exec == NPUWIN_EXEC_DONE)
-			return true;
-		if (queue->cqe.cell == cell) {
-			queue->cqe.status = status;
-			queue->cqe.rank = rank;
-			return true;
-		}
+	status = npuwin_run_verdict(queue, writer, &rank);
+	if (!status && desc->deadline_ns != NPUWIN_NO_DEADLINE &&
+	    ktime_get() >= desc->deadline_ns) {
+		status = NPUWIN_ST_TIMEOUT;
+		rank = writer;
 	}
+	if (!status)
+		return NPUWIN_EXEC_BLOCKED;
+	/* It may have come just before that, and then the next cell has its turn. */
+	exec = npuwin_run_engine(queue);
+	if (exec != NPUWIN_EXEC_BLOCKED)
+		return exec;
+	if (queue->cqe.cell != cell)
+		return NPUWIN_EXEC_AGAIN;
+	queue->cqe.status = status;
+	queue->cqe.rank = rank;
+	return NPUWIN_EXEC_DONE;
 }
 
 static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
@@ -286,7 +284,9 @@ static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
 		struct npuwin_retired retired = {};
 		enum npuwin_exec exec = npuwin_run_step(queue);
 
-		if (exec == NPUWIN_EXEC_BLOCKED && !npuwin_run_give_up(queue)) {
+		if (exec == NPUWIN_EXEC_BLOCKED)
+			exec = npuwin_run_give_up(queue);
+		if (exec == NPUWIN_EXEC_BLOCKED) {
 			slice = NPUWIN_SLICE_BLOCKED;
 			break;
 		}

@@ -8,7 +8,7 @@
 
 #include "job.h"
 
-/* Bytes that are moved before the queue is let go for a moment. */
+/* What a step may cost before the queue is let go for a moment. */
 #define STEP_BUDGET	(1U << 20)
 /* Looks before a waiter yields: where every rank can have a processor, and where not. */
 #define SPINS_ALONE	400

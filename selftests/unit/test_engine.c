@@ -93,11 +93,16 @@ static int teardown(void **state)
 	return 0;
 }
 
+static enum npuwin_exec step(struct fabric *f, const struct npuwin_desc *d, u64 budget)
+{
+	memset(&f->cqe, 0xa5, sizeof(f->cqe));
+	return npuwin_engine_step(&f->engine, d, &f->cursor, budget, &f->cqe);
+}
+
 static enum npuwin_exec start(struct fabric *f, const struct npuwin_desc *d, u64 budget)
 {
 	memset(&f->cursor, 0, sizeof(f->cursor));
-	memset(&f->cqe, 0xa5, sizeof(f->cqe));
-	return npuwin_engine_step(&f->engine, d, &f->cursor, budget, &f->cqe);
+	return step(f, d, budget);
 }
 
 static void run(struct fabric *f, const struct npuwin_desc *d, u64 budget)
@@ -105,7 +110,7 @@ static void run(struct fabric *f, const struct npuwin_desc *d, u64 budget)
 	enum npuwin_exec x = start(f, d, budget);
 
 	while (x == NPUWIN_EXEC_AGAIN)
-		x = npuwin_engine_step(&f->engine, d, &f->cursor, budget, &f->cqe);
+		x = step(f, d, budget);
 	assert_int_equal(x, NPUWIN_EXEC_DONE);
 	assert_int_equal(f->cqe.user_data, d->user_data);
 }
@@ -386,7 +391,7 @@ static void test_wait(void **state)
 	*cell(f, ME, 72) = 1;
 	*cell(f, ME, 80) = 7;
 	memcpy(f->before, f->mem, sizeof(f->mem));
-	assert_int_equal(start(f, &d, 1), NPUWIN_EXEC_BLOCKED);
+	assert_int_equal(start(f, &d, ~0ULL), NPUWIN_EXEC_BLOCKED);
 	assert_int_equal(f->cqe.cell, 1);
 	assert_int_equal(f->cqe.value, 1);
 	assert_int_equal(f->cqe.rank, NPUWIN_NO_RANK);
@@ -395,8 +400,7 @@ static void test_wait(void **state)
 	/* A cell that has compared is not looked at again. */
 	*cell(f, ME, 64) = 0;
 	*cell(f, ME, 72) = 2;
-	assert_int_equal(npuwin_engine_step(&f->engine, &d, &f->cursor, 1, &f->cqe),
-			 NPUWIN_EXEC_DONE);
+	assert_int_equal(step(f, &d, ~0ULL), NPUWIN_EXEC_DONE);
 	assert_int_equal(f->cqe.status, NPUWIN_ST_OK);
 }
 
@@ -409,17 +413,117 @@ static void test_wait_consume(void **state)
 	*cell(f, ME, 64) = 5;
 	*cell(f, ME, 72) = 2;
 	*cell(f, ME, 80) = 1;
-	assert_int_equal(start(f, &d, 1), NPUWIN_EXEC_BLOCKED);
+	assert_int_equal(start(f, &d, ~0ULL), NPUWIN_EXEC_BLOCKED);
 	assert_int_equal(f->cqe.cell, 2);
 	assert_int_equal(f->cqe.rank, 2);
 	assert_int_equal(*cell(f, ME, 64), 3);
 	assert_int_equal(*cell(f, ME, 72), 0);
 	assert_int_equal(*cell(f, ME, 80), 1);
 	*cell(f, ME, 80) = 2;
-	assert_int_equal(npuwin_engine_step(&f->engine, &d, &f->cursor, 1, &f->cqe),
-			 NPUWIN_EXEC_DONE);
+	assert_int_equal(step(f, &d, ~0ULL), NPUWIN_EXEC_DONE);
 	assert_int_equal(*cell(f, ME, 64), 3);
 	assert_int_equal(*cell(f, ME, 80), 0);
+}
+
+/* A cell of a TWAIT costs as much as a row. */
+#define CELL_COST	64
+
+/* A wait of all cells of the window that has @rows, one after the other. */
+static struct npuwin_desc twait_many(struct fabric *f, u32 rows)
+{
+	struct npuwin_desc d = twait();
+
+	for (u32 i = 0; i < rows; i++)
+		*cell(f, ME, 4 * (u64)i) = 5;
+	d.src_off = 0;
+	d.src_stride = 4;
+	d.rows = rows;
+	return d;
+}
+
+static void test_wait_budgets(void **state)
+{
+	static const struct {
+		u64 budget;
+		u32 cells;
+	} steps[] = {
+		{ 1, 1 }, { CELL_COST, 1 }, { CELL_COST + 1, 2 }, { 3 * CELL_COST, 3 },
+		{ 100 * CELL_COST - 1, 100 },
+	};
+	const u32 rows = WINDOW / 4;
+	struct fabric *f = *state;
+	struct npuwin_desc d = twait_many(f, rows);
+
+	memcpy(f->before, f->mem, sizeof(f->mem));
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+		u32 at = 0;
+
+		memset(&f->cursor, 0, sizeof(f->cursor));
+		while (rows - at > steps[i].cells) {
+			assert_int_equal(step(f, &d, steps[i].budget), NPUWIN_EXEC_AGAIN);
+			at += steps[i].cells;
+			assert_int_equal(f->cursor.row, at);
+		}
+		assert_int_equal(step(f, &d, steps[i].budget), NPUWIN_EXEC_DONE);
+		assert_int_equal(f->cqe.status, NPUWIN_ST_OK);
+		assert_memory_equal(f->mem, f->before, sizeof(f->mem));
+	}
+}
+
+static void test_wait_consume_in_steps(void **state)
+{
+	const u32 rows = WINDOW / 4, blocked = 700;
+	struct fabric *f = *state;
+	struct npuwin_desc d = twait_many(f, rows);
+	enum npuwin_exec x;
+
+	d.flags = NPUWIN_TWAIT_F_CONSUME;
+	*cell(f, ME, 4 * blocked) = 1;
+	memcpy(f->before, f->mem, sizeof(f->mem));
+	for (x = start(f, &d, 5 * CELL_COST); x == NPUWIN_EXEC_AGAIN;
+	     x = step(f, &d, 5 * CELL_COST)) {
+		/* Taken once, and not looked at again. */
+		for (u32 i = 0; i < f->cursor.row; i++) {
+			assert_int_equal(*cell(f, ME, 4 * (u64)i), i + 5 < f->cursor.row ? 0 : 3);
+			*cell(f, ME, 4 * (u64)i) = 0;
+		}
+	}
+	assert_int_equal(x, NPUWIN_EXEC_BLOCKED);
+	assert_int_equal(f->cqe.cell, blocked);
+	assert_int_equal(f->cqe.value, 1);
+	assert_int_equal(*cell(f, ME, 4 * (u64)blocked), 1);
+	/* It goes on from there, and takes from each of the rest once. */
+	*cell(f, ME, 4 * (u64)blocked) = 2;
+	for (x = step(f, &d, CELL_COST); x == NPUWIN_EXEC_AGAIN; x = step(f, &d, CELL_COST))
+		;
+	assert_int_equal(x, NPUWIN_EXEC_DONE);
+	assert_int_equal(f->cqe.status, NPUWIN_ST_OK);
+	for (u32 i = 0; i < rows; i++) {
+		s32 want = i <= blocked ? 0 : 3;
+
+		memcpy(f->before[ME] + GUARD + 4 * i, &want, 4);
+	}
+	assert_memory_equal(f->mem, f->before, sizeof(f->mem));
+}
+
+static void test_wait_test_in_steps(void **state)
+{
+	struct fabric *f = *state;
+	struct npuwin_desc d = twait_many(f, 20);
+	u32 i;
+
+	d.flags = NPUWIN_TWAIT_F_TEST;
+	*cell(f, ME, 4 * 19) = 0;
+	assert_int_equal(start(f, &d, 1), NPUWIN_EXEC_AGAIN);
+	for (i = 1; i < 19; i++) {
+		/* It looks at each cell once. */
+		*cell(f, ME, 4 * (u64)(i - 1)) = 0;
+		assert_int_equal(step(f, &d, 1), NPUWIN_EXEC_AGAIN);
+	}
+	assert_int_equal(step(f, &d, 1), NPUWIN_EXEC_DONE);
+	assert_int_equal(f->cqe.status, NPUWIN_ST_MISMATCH);
+	assert_int_equal(f->cqe.cell, 19);
+	assert_int_equal(f->cqe.value, 0);
 }
 
 static void test_wait_test(void **state)
@@ -593,6 +697,7 @@ int main(void)
 		T(test_put_nothing), T(test_put_add_int32), T(test_put_add_fp32),
 		T(test_put_rejects), T(test_notify), T(test_notify_rejects), T(test_compare),
 		T(test_wait), T(test_wait_consume), T(test_wait_test), T(test_wait_register),
+		T(test_wait_budgets), T(test_wait_consume_in_steps), T(test_wait_test_in_steps),
 		T(test_wait_rejects), T(test_nop_and_unknown), T(test_f32_add),
 	};
 

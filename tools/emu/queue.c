@@ -8,7 +8,7 @@
 
 #include "emu.h"
 
-/* Bytes that a TPUT moves before anything else is looked at. */
+/* What a step may cost, see npuwin_engine_step(), before anything else is looked at. */
 #define STEP_BYTES	(256u << 10)
 /* Descriptors of a queue that are executed before the other queues have their turn. */
 #define SLICE		64
@@ -350,7 +350,8 @@ static enum npuwin_exec queue_step(struct queue *queue)
 			status = endpoint_verdict(ep, NPUWIN_NO_RANK, &rank);
 		}
 		/* What is there is there, even when all else is lost. */
-		if (!status || (exec == NPUWIN_EXEC_DONE && !queue->cqe.status))
+		if (!status || exec == NPUWIN_EXEC_AGAIN ||
+		    (exec == NPUWIN_EXEC_DONE && !queue->cqe.status))
 			return exec;
 	}
 	queue->cqe = (struct npuwin_cqe) {
