@@ -15,6 +15,8 @@
 
 /* How long FAULT_REORDER_IRQ holds an interrupt back when no other comes. */
 #define REORDER_MS	20
+/* What queues may cost, see struct device.cost, before the rest of the device has its turn. */
+#define PASS_COST	(2u << 20)
 
 /* ---- time ------------------------------------------------------------------------ */
 
@@ -290,6 +292,23 @@ void device_kick(struct device *dev)
 		device_wake(dev);
 }
 
+/* Give queues their turn, from where the last pass has left off. */
+static bool device_queues(struct device *dev)
+{
+	bool more = false;
+
+	dev->cost = 0;
+	for (u32 n = 0; n < dev->ident.max_queues && dev->state == NPUWIN_HW_READY; n++) {
+		struct queue *queue = &dev->queues[dev->turn];
+
+		if (dev->cost >= PASS_COST)
+			return true;
+		dev->turn = (dev->turn + 1) % dev->ident.max_queues;
+		more |= queue_run(dev, queue);
+	}
+	return more;
+}
+
 /**
  * device_pass() - Do a bounded piece of what there is to do.
  * @dev: the device, with a host
@@ -310,12 +329,8 @@ bool device_pass(struct device *dev)
 					endpoint_attend(dev, ep);
 			}
 		}
-		if (device_clock(dev) >= dev->stalled_until) {
-			for (u32 id = 0; id < dev->ident.max_queues; id++) {
-				if (dev->state == NPUWIN_HW_READY)
-					more |= queue_run(dev, &dev->queues[id]);
-			}
-		}
+		if (device_clock(dev) >= dev->stalled_until)
+			more = device_queues(dev);
 	}
 	signal_due(dev);
 	return more;

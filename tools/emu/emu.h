@@ -309,6 +309,8 @@ static inline void count(u64 *counter, u64 n)
  * @held: vectors that FAULT_REORDER_IRQ holds back
  * @signal_at: when vectors that are held back or late are signalled; NEVER for the others
  * @stalled_until: when the engine goes on
+ * @turn: the queue that has its turn next
+ * @cost: what queues have done in this pass, about: bytes as npuwin_engine_step() counts
  * @reading: the device whose @lock this device's engine holds for reading
  * @faults: faults
  * @counters: counters
@@ -346,6 +348,8 @@ struct device {
 	u64 held;
 	u64 signal_at[NPUWIN_HW_MAX_VECTORS];
 	u64 stalled_until;
+	u32 turn;
+	u64 cost;
 	struct device *reading;
 	struct faults faults;
 	struct counters counters;

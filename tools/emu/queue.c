@@ -12,6 +12,9 @@
 #define STEP_BYTES	(256u << 10)
 /* Descriptors of a queue that are executed before the other queues have their turn. */
 #define SLICE		64
+/* What a descriptor costs at least, and each of its rows or cells. */
+#define DESC_BYTES	1024
+#define ROW_BYTES	64
 
 #define EXIT_DIED	3
 
@@ -362,8 +365,11 @@ static enum npuwin_exec queue_step(struct queue *queue)
 	return NPUWIN_EXEC_DONE;
 }
 
-/* A TWAIT is blocked: whether it is over all the same. */
-static bool queue_give_up(struct queue *queue)
+/*
+ * A TWAIT is blocked: whether it is over all the same. @late: its deadline had passed
+ * before that look, which is the one that it gives.
+ */
+static bool queue_give_up(struct queue *queue, bool late)
 {
 	u32 writer = queue->desc.flags & NPUWIN_TWAIT_F_BY_RANK ? queue->cqe.cell :
 								  NPUWIN_NO_RANK;
@@ -372,16 +378,16 @@ static bool queue_give_up(struct queue *queue)
 	queue->cqe.status = endpoint_verdict(queue_endpoint(queue), writer, &rank);
 	if (queue->cqe.status)
 		queue->cqe.rank = rank;
-	else if (device_clock(queue->dev) >= queue->deadline)
+	else if (late)
 		queue->cqe.status = NPUWIN_ST_TIMEOUT;
 	return queue->cqe.status;
 }
 
 /* Return: whether the TWAIT is to be looked at again at once. */
-static bool queue_block(struct queue *queue)
+static bool queue_block(struct queue *queue, bool late)
 {
 	if (queue->blocked) {
-		if (!queue_give_up(queue))
+		if (!queue_give_up(queue, late))
 			return false;
 		queue_finish(queue);
 		return true;
@@ -391,6 +397,20 @@ static bool queue_block(struct queue *queue)
 	queue->deadline = device_deadline(queue->dev, queue->desc.deadline_ns);
 	__atomic_fetch_add(&queue_endpoint(queue)->parked, 1, __ATOMIC_SEQ_CST);
 	return true;
+}
+
+static bool queue_late(const struct queue *queue)
+{
+	return queue->blocked && device_clock(queue->dev) >= queue->deadline;
+}
+
+/* What the descriptor has cost, about. */
+static u64 queue_cost(const struct queue *queue)
+{
+	const struct npuwin_desc *desc = &queue->desc;
+
+	return DESC_BYTES +
+	       desc->rows * (desc->row_bytes > ROW_BYTES ? desc->row_bytes : ROW_BYTES);
 }
 
 static bool queue_running(const struct queue *queue)
@@ -407,10 +427,14 @@ static bool queue_running(const struct queue *queue)
  */
 bool queue_run(struct device *dev, struct queue *queue)
 {
-	if (!queue->look && !(queue->blocked && device_clock(dev) >= queue->deadline))
+	u64 before = dev->cost;
+
+	if (!queue->look && !queue_late(queue))
 		return false;
 
-	for (u32 n = 0; n < SLICE; n++) {
+	for (u32 n = 0; n < SLICE && dev->cost - before < STEP_BYTES; n++) {
+		bool late;
+
 		if (!queue_running(queue))
 			return false;
 		if (!queue->active) {
@@ -428,15 +452,18 @@ bool queue_run(struct device *dev, struct queue *queue)
 				continue;
 			}
 		}
+		late = queue_late(queue);
 		switch (queue_step(queue)) {
 		case NPUWIN_EXEC_DONE:
+			dev->cost += queue_cost(queue);
 			queue_finish(queue);
 			break;
 		case NPUWIN_EXEC_BLOCKED:
-			if (queue_block(queue))
+			if (queue_block(queue, late))
 				break;
 			goto idle;
 		case NPUWIN_EXEC_AGAIN:
+			dev->cost += STEP_BYTES;
 			return true;
 		}
 	}
