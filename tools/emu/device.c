@@ -422,6 +422,7 @@ int device_create(struct device *dev, struct emu *emu, u32 index)
 	dev->emu = emu;
 	dev->index = index;
 	dev->listen_fd = -1;
+	dev->listen_at = NEVER;
 	dev->client_fd = -1;
 	dev->epoll_fd = -1;
 	dev->memory_fd = -1;

@@ -317,6 +317,7 @@ static inline void count(u64 *counter, u64 n)
  * @thread: its thread
  * @path: its socket's
  * @listen_fd: the socket
+ * @listen_at: when it is looked at again, in the device's time; NEVER while it is anyway
  * @client_fd: its machine, or -1
  * @epoll_fd: all that the thread waits for
  * @kick_fd: eventfd by which other threads wake it
@@ -357,6 +358,7 @@ struct device {
 	pthread_t thread;
 	char *path;
 	int listen_fd;
+	u64 listen_at;
 	int client_fd;
 	int epoll_fd;
 	int kick_fd;

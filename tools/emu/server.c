@@ -31,6 +31,9 @@
 #define SOURCE_KICK	2
 #define SOURCE_DOORBELL	3
 
+/* How long a machine waits for another look when there is no descriptor for it. */
+#define ACCEPT_MS	100
+
 static void server_changed(const struct emu *emu)
 {
 	u64 one = 1;
@@ -129,12 +132,33 @@ static void machine_leave(struct device *dev)
 	server_changed(dev->emu);
 }
 
+/* Nobody can be taken for want of descriptors: the socket would stay readable. */
+static void listener_pause(struct device *dev)
+{
+	epoll_ctl(dev->epoll_fd, EPOLL_CTL_DEL, dev->listen_fd, NULL);
+	dev->listen_at = device_clock(dev) + ACCEPT_MS * NSEC_PER_MSEC;
+}
+
+static void listener_resume(struct device *dev)
+{
+	if (device_clock(dev) < dev->listen_at)
+		return;
+	dev->listen_at = NEVER;
+	if (watch(dev, dev->listen_fd, SOURCE_LISTEN))
+		listener_pause(dev);
+}
+
 static void machine_accept(struct device *dev)
 {
 	int fd = accept4(dev->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (fd < 0)
+	if (fd < 0) {
+		if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR)
+			return;
+		emu_log(dev, "cannot take a machine yet: %s", strerror(errno));
+		listener_pause(dev);
 		return;
+	}
 	if (dev->client_fd >= 0) {
 		emu_log(dev, "refused a second machine");
 		close(fd);
@@ -198,10 +222,12 @@ static int wait_ms(struct device *dev, bool more)
 
 	if (more)
 		return 0;
-	if (!dev->base)
+	next = dev->base ? device_next(dev) : NEVER;
+	if (dev->listen_at < next)
+		next = dev->listen_at;
+	if (next == NEVER)
 		return -1;
 	now = device_clock(dev);
-	next = device_next(dev);
 	if (next <= now)
 		return 0;
 	ms = (next - now - 1) / NSEC_PER_MSEC + 1;
@@ -226,6 +252,7 @@ void *server_run(void *arg)
 
 		for (int i = 0; i < n; i++)
 			serve(dev, events[i].data.u32);
+		listener_resume(dev);
 		more = dev->base && device_pass(dev);
 	}
 	if (dev->base)
