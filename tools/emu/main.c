@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +20,10 @@
 #include "emu.h"
 
 #define EXIT_USAGE	2
+/* Descriptors of the process, with some that its libraries may want. */
+#define FILES		16
+/* Of each device beside eventfds: five of its own, and a second machine to turn away. */
+#define DEVICE_FILES	6
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the device is little-endian");
 
@@ -145,6 +150,24 @@ static void add_rule(struct config *config, const char *text)
 	config->nrules++;
 }
 
+/* See that the process may have as many descriptors as its devices need. */
+static void allow_files(const struct config *config)
+{
+	const rlim_t need = FILES + (rlim_t)config->devices * (DEVICE_FILES + 2 * config->vectors);
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= need)
+		return;
+	if (limit.rlim_max < need)
+		usage("%u devices of %u vectors need %llu open files, and %llu are allowed",
+		      config->devices, config->vectors, (unsigned long long)need,
+		      (unsigned long long)limit.rlim_max);
+	limit.rlim_cur = need;
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		usage("cannot have %llu open files: %s", (unsigned long long)need,
+		      strerror(errno));
+}
+
 static void parse(int argc, char **argv, struct emu *emu, struct options *options)
 {
 	struct config *config = &emu->config;
@@ -222,6 +245,7 @@ static void parse(int argc, char **argv, struct emu *emu, struct options *option
 		usage("--socket-dir is missing");
 	if (memory_layout(config, &ident))
 		usage("--memory is too small for so many queues and endpoints");
+	allow_files(config);
 }
 
 /* ---- running --------------------------------------------------------------------- */
