@@ -236,7 +236,7 @@ static void emu_usage(void)
 {
 	static const char *const wrong[] = {
 		"--devices=0", "--devices=many", "--devices=-1", "--memory=3M", "--memory=64Q",
-		"--memory=4K", "--vectors=65", "--depth=100", "--fault=no-such",
+		"--memory=4K", "--memory=256K", "--vectors=65", "--depth=100", "--fault=no-such",
 		"--fault=drop-irq:nth=0", "--fault=drop-irq:percent=101", "--fault=fail:foo=1",
 		"--fault=fail:nth", "--stats=xml", "--nonsense", "more",
 	};

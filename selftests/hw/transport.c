@@ -44,15 +44,12 @@ static void ident_numbers(void)
 	CHECK_EQ(ident->peer, g->device_id);
 }
 
-static void ident_regions(void)
+static void regions_good(struct guest *g)
 {
-	struct guest *g = &guests[0];
 	const struct npuwin_hw_ident *ident = &g->ident;
 	const struct npuwin_hw_region *regions = &ident->admin_requests;
 	uint64_t least[10];
 
-	emu_start(small);
-	guest_connect(g, 0);
 	least[0] = ident->admin_depth * sizeof(struct npuwin_hw_request);
 	least[1] = ident->admin_depth * sizeof(struct npuwin_hw_response);
 	least[2] = ident->event_depth * sizeof(struct npuwin_hw_event);
@@ -61,7 +58,7 @@ static void ident_regions(void)
 	least[5] = ident->max_endpoints * sizeof(struct npuwin_hw_endpoint_arm);
 	least[6] = ident->max_endpoints * sizeof(struct npuwin_hw_endpoint_state);
 	least[7] = ident->max_endpoints * 4ULL * NPUWIN_NOTIFY_REGS;
-	least[8] = NPUWIN_HW_PAGE;
+	least[8] = ident->max_ranks * sizeof(struct npuwin_hw_peer);
 	least[9] = ident->window_align;
 	for (size_t i = 0; i < 10; i++) {
 		CHECK_EQ(regions[i].offset % NPUWIN_HW_PAGE, 0);
@@ -76,6 +73,25 @@ static void ident_regions(void)
 		}
 	}
 	CHECK(power_of_two(g->size));
+}
+
+static void ident_regions(void)
+{
+	static const char *const least[] = {
+		"--memory", "128K", "--queues", "1", "--endpoints", "1", NULL,
+	};
+	static const char *const most[] = {
+		"--memory", "32M", "--queues", "4096", "--endpoints", "4096", NULL,
+	};
+	static const char *const *const all[] = { small, least, most };
+	struct guest *g = &guests[0];
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		emu_start(all[i]);
+		guest_connect(g, 0);
+		regions_good(g);
+		world_end();
+	}
 }
 
 static void server_protocol(void)

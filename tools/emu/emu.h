@@ -394,6 +394,7 @@ void emu_log(const struct device *dev, const char *format, ...);
 /* ---- memory.c -------------------------------------------------------------------- */
 
 int memory_layout(const struct config *config, struct npuwin_hw_ident *ident);
+u64 memory_least(const struct config *config);
 int memory_create(struct device *dev);
 void memory_publish(struct device *dev);
 void memory_destroy(struct device *dev);

@@ -244,7 +244,8 @@ static void parse(int argc, char **argv, struct emu *emu, struct options *option
 	if (!options->dir)
 		usage("--socket-dir is missing");
 	if (memory_layout(config, &ident))
-		usage("--memory is too small for so many queues and endpoints");
+		usage("--memory: %u queues and %u endpoints need %lluK", config->queues,
+		      config->endpoints, (unsigned long long)memory_least(config) >> 10);
 	allow_files(config);
 }
 

@@ -14,6 +14,9 @@
 /* Ring memory for each queue, where there is enough: 1024 descriptors and completions. */
 #define RING_SHARE	(1024 * (sizeof(struct npuwin_desc) + sizeof(struct npuwin_cqe)))
 
+/* Ring memory for each queue at least: one descriptor and one completion. */
+#define RING_LEAST	(2 * NPUWIN_HW_RING_ALIGN)
+
 static u64 page_up(u64 size)
 {
 	return (size + EMU_PAGE - 1) & ~(EMU_PAGE - 1);
@@ -35,9 +38,10 @@ static void place(struct npuwin_hw_region *region, u64 *at, u64 size)
  */
 int memory_layout(const struct config *config, struct npuwin_hw_ident *ident)
 {
+	const u64 table = NPUWIN_MAX_RANKS * sizeof(struct npuwin_hw_peer);
 	u64 at = NPUWIN_HW_CONTROL + EMU_PAGE;
 	u32 event_depth = 64;
-	u64 rings;
+	u64 rings, least;
 
 	while (event_depth < 2 * config->endpoints)
 		event_depth *= 2;
@@ -73,9 +77,12 @@ int memory_layout(const struct config *config, struct npuwin_hw_ident *ident)
 	      config->endpoints * sizeof(struct npuwin_hw_endpoint_state));
 	place(&ident->notify, &at, config->endpoints * 4ULL * NPUWIN_NOTIFY_REGS);
 
-	rings = page_up(config->queues * RING_SHARE);
+	least = page_up(table + config->queues * RING_LEAST);
+	rings = page_up(table + config->queues * RING_SHARE);
 	if (rings > config->memory / 4)
 		rings = config->memory / 4;
+	if (rings < least)
+		rings = least;
 	place(&ident->rings, &at, rings);
 	if (at >= config->memory)
 		return -1;
@@ -84,10 +91,29 @@ int memory_layout(const struct config *config, struct npuwin_hw_ident *ident)
 }
 
 /**
+ * memory_least() - How much memory a device needs.
+ * @config: limits; what it has as memory is not looked at
+ *
+ * Return: bytes, a power of two.
+ */
+u64 memory_least(const struct config *config)
+{
+	struct config trial = *config;
+	struct npuwin_hw_ident ident;
+
+	trial.memory = EMU_PAGE;
+	while (memory_layout(&trial, &ident))
+		trial.memory *= 2;
+	return trial.memory;
+}
+
+/**
  * memory_create() - Give the device memory that nobody has seen.
  * @dev: the device, with its lock held for writing
  *
- * It is sealed: a machine that changed its size would make every access here a fault.
+ * It is sealed: a machine that changed its size would make every access here a fault. What
+ * the device writes by itself is taken from the system at once, so that a machine that there
+ * is no memory for is refused; rings and windows are taken as they are used.
  *
  * Return: 0, or -1 with errno.
  */
@@ -101,6 +127,7 @@ int memory_create(struct device *dev)
 	if (fd < 0)
 		return -1;
 	if (ftruncate(fd, (off_t)size) ||
+	    fallocate(fd, 0, 0, (off_t)dev->ident.rings.offset) ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		goto err_close;
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
