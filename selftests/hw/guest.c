@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "hw.h"
@@ -132,6 +133,20 @@ bool emu_alive(void)
 	return emu.pid && reap(WNOHANG) < 0;
 }
 
+pid_t emu_pid(void)
+{
+	return emu.pid;
+}
+
+int64_t emu_cpu_ns(void)
+{
+	struct timespec time;
+	clockid_t clock;
+
+	CHECK(!clock_getcpuclockid(emu.pid, &clock) && !clock_gettime(clock, &time));
+	return (int64_t)time.tv_sec * 1000 * NSEC_PER_MSEC + time.tv_nsec;
+}
+
 const char *emu_output(void)
 {
 	return emu.output;
@@ -191,7 +206,7 @@ static bool receive(int sock, int64_t *number, int *fd)
 	return true;
 }
 
-static int connect_to(uint32_t device)
+int guest_knock(uint32_t device)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -227,11 +242,11 @@ static bool greet(struct guest *g)
 	return true;
 }
 
-bool guest_try_connect(struct guest *g, uint32_t device)
+bool guest_greet(struct guest *g, int sock)
 {
 	struct stat st;
 
-	*g = (struct guest) { .sock = connect_to(device), .memory_fd = -1 };
+	*g = (struct guest) { .sock = sock, .memory_fd = -1 };
 	if (!greet(g)) {
 		guest_close(g);
 		return false;
@@ -242,6 +257,11 @@ bool guest_try_connect(struct guest *g, uint32_t device)
 	CHECK(g->base != MAP_FAILED);
 	memcpy(&g->ident, g->base + NPUWIN_HW_IDENT, sizeof(g->ident));
 	return true;
+}
+
+bool guest_try_connect(struct guest *g, uint32_t device)
+{
+	return guest_greet(g, guest_knock(device));
 }
 
 void guest_connect(struct guest *g, uint32_t device)

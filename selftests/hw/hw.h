@@ -46,7 +46,7 @@ struct group {
 
 extern const struct group group_transport, group_states, group_admin, group_queues,
 	group_batches, group_descs, group_waits, group_peers, group_domains, group_events,
-	group_hostile, group_faults, group_turns, group_later;
+	group_hostile, group_faults, group_turns, group_later, group_limits;
 
 __attribute__((noreturn, format(printf, 3, 4)))
 void fail(const char *file, int line, const char *format, ...);
@@ -158,10 +158,16 @@ void emu_start(const char *const *options);
 int emu_stop(void);
 int emu_wait(void);
 bool emu_alive(void);
+pid_t emu_pid(void);
+/* Processor time that it has taken. */
+int64_t emu_cpu_ns(void);
 const char *emu_output(void);
 const char *emu_dir(void);
 void world_end(void);
 
+/* A connection that may have to wait for its greeting, and what comes of it. */
+int guest_knock(uint32_t device);
+bool guest_greet(struct guest *g, int sock);
 bool guest_try_connect(struct guest *g, uint32_t device);
 void guest_connect(struct guest *g, uint32_t device);
 void guest_close(struct guest *g);
