@@ -6,10 +6,10 @@
  * has a rank of the same domain, and its host has done nothing wrong: what is outside of
  * its window and registers must stay as it was.
  *
- *	make fuzz			builds it, makes the seeds, runs it for FUZZ_SECONDS
+ *	selftests/fuzz/run.sh [SECONDS]	builds all fuzzers, makes the seeds, runs each so long
  *	build/fuzz/fuzz_emu FILE	runs one input again
  *
- * New inputs are kept in build/fuzz/emu.
+ * New inputs are kept in build/fuzz/corpus-emu.
  */
 #include <stdlib.h>
 #include <string.h>
