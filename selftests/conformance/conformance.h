@@ -55,9 +55,9 @@ enum form {
 #define A_BOOTSTRAP	0x020U
 #define A_BLOCK		0x040U
 #define A_ROWS		0x080U
-/* Not the whole product: each pair of values of two axes once. */
+/* If brief, not the whole product: each pair of values of two axes once. */
 #define A_PAIRS		0x100U
-/* Not the whole product: each value at least once. */
+/* If brief, not the whole product: each value at least once. */
 #define A_EACH		0x200U
 #define A_RAILS		(A_HOST | A_DIRECT)
 /* Each rank has a process, in a domain that all share or over a bootstrap. */
@@ -72,7 +72,7 @@ enum form {
  * @rail: enum npuwin_rail
  * @form: who the ranks are
  * @mode: enum npuwin_mode
- * @brief: fewer repetitions
+ * @brief: fewer repetitions, and fewer cells
  * @arg: of the case
  * @data: of the case
  * @variant: index of the variant

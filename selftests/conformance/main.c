@@ -223,8 +223,8 @@ static void run_case(const struct options *opt, const struct test_case *c,
 		tally->fail++;
 }
 
-/* Whether a case that varies over @axes has the cell. */
-static bool in_axes(unsigned int axes, int rail, int form, int mode)
+/* Whether a case that varies over @axes has the cell, or @brief leaves it out. */
+static bool in_axes(unsigned int axes, bool brief, int rail, int form, int mode)
 {
 	unsigned int bits = A_HOST << rail | A_THREADS << form | A_BLOCK << mode;
 
@@ -239,6 +239,8 @@ static bool in_axes(unsigned int axes, int rail, int form, int mode)
 	/* It has one rail. */
 	if (form == FORM_BOOTSTRAP && rail == NPUWIN_RAIL_DIRECT)
 		return false;
+	if (!brief)
+		return true;
 	if (form == FORM_BOOTSTRAP && axes & A_EACH)
 		return mode == NPUWIN_MODE_ROWS;
 	if (axes & A_PAIRS)
@@ -271,7 +273,7 @@ static void visit_cell(const struct options *opt, const struct test_case *c,
 	if (!wanted(opt->rail, A_RAILS, a, cfg->rail) ||
 	    !wanted(opt->form, A_FORMS, a, cfg->form) ||
 	    !wanted(opt->mode, A_MODES, a, cfg->mode) ||
-	    !in_axes(a, cfg->rail, cfg->form, cfg->mode))
+	    !in_axes(a, cfg->brief, cfg->rail, cfg->form, cfg->mode))
 		return;
 	snprintf(name, sizeof(name), "%s/%s/%s/%s: %s%s%s", opt->provider,
 		 a & A_RAILS ? rail_names[cfg->rail] : "-",
@@ -355,7 +357,8 @@ static void print_help(FILE *to)
 	fputs("usage: conformance [--provider shm|dev] [--rail host|direct]\n"
 	      "\t[--form threads|processes|group|bootstrap] [--mode block|rows]\n"
 	      "\t[--filter GLOB] [--list] [--short]\n"
-	      "The form bootstrap needs devices on a fabric.\n"
+	      "The form bootstrap needs devices on a fabric. --short: fewer repetitions, and of\n"
+	      "most items not the whole product of rails, forms and modes.\n"
 	      "NPUWIN_TEST_SHORT=1 is --short; NPUWIN_TEST_TIMEOUT is the time of a case in\n"
 	      "seconds (120); NPUWIN_TEST_DATA is the folder of the real routing.\n", to);
 }
