@@ -133,7 +133,9 @@ void heap_zero_signals(struct heap *heap);
 /* Calls of a rank that can be in flight. */
 #define HANDSHAKE_STAGES	256
 
-#define SIGNATURE_VERSION	2
+#define SIGNATURE_VERSION	3
+/* Extents of a row. */
+#define SIGNATURE_DIMS		(NPUWIN_MAX_DIMS - 1)
 
 enum collective_kind {
 	COLLECTIVE_BARRIER = 1,
@@ -153,7 +155,8 @@ enum collective_kind {
  * @target: offset of the target in the window
  * @signal: offset of the signal in the window
  * @recv_counts: offset of the receive counts in the window
- * @shape: digest of the target's extents
+ * @size: SIZE: extents of a row, the @ndim - 1 first of them
+ * @reserved: zero
  * @seq: number of the call
  * @allocs: buffers allocated so far
  * @alloc_digest: digest of their sizes and places
@@ -174,7 +177,8 @@ struct signature {
 	uint64_t target;
 	uint64_t signal;
 	uint64_t recv_counts;
-	uint32_t shape;
+	uint64_t size[SIGNATURE_DIMS];
+	uint32_t reserved[3];
 	uint32_t seq;
 	uint32_t allocs;
 	uint32_t alloc_digest;

@@ -3,8 +3,8 @@
  * The runtime's own part of a window, and the handshake that opens every collective.
  *
  *	offset 0	ready	int32 [HANDSHAKE_SLOTS][nranks]	entry credits, by rank
- *	then		slot	64 bytes [HANDSHAKE_SLOTS][nranks]	signatures, by rank
- *	then		stage	64 bytes [HANDSHAKE_STAGES]	own signatures, to be sent
+ *	then		slot	128 bytes [HANDSHAKE_SLOTS][nranks]	signatures, by rank
+ *	then		stage	128 bytes [HANDSHAKE_STAGES]	own signatures, to be sent
  *	then		history	16 bytes [nranks][HISTORY]	allocations, by rank
  *
  * Call n uses row n % HANDSHAKE_SLOTS of the first two. A rank enters call n + 1 only after
@@ -19,7 +19,7 @@
 #define PAGE		4096
 #define SLOT_SIZE	sizeof(struct signature)
 
-_Static_assert(sizeof(struct signature) == 64, "a signature is one cache line");
+_Static_assert(sizeof(struct signature) == 128, "a signature is two cache lines");
 _Static_assert((HISTORY & (HISTORY - 1)) == 0, "the number of allocations wraps");
 _Static_assert((HANDSHAKE_SLOTS & (HANDSHAKE_SLOTS - 1)) == 0, "seq wraps");
 

@@ -121,8 +121,8 @@ static void plan_sign(struct plan *plan)
 	signature->dtype = (uint8_t)op->target.dtype;
 	signature->ndim = (uint8_t)op->target.ndim;
 	signature->max_recv = plan->shape.max_recv;
-	signature->shape = signature_crc(0, op->target.shape,
-					 op->target.ndim * sizeof(op->target.shape[0]));
+	memcpy(signature->size, op->target.shape + 1,
+	       (op->target.ndim - 1) * sizeof(signature->size[0]));
 	signature->row_bytes = plan->shape.row_bytes;
 	signature->target = op->target.buffer->offset + op->target.offset;
 	signature->signal = op->signal.buffer->offset + op->signal.offset;

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "collective.h"
 
@@ -44,14 +45,26 @@ static void say_number(char *text, size_t size, const struct signature *signatur
 	snprintf(text, size, "%" PRIu64, value);
 }
 
-static void say_digest(char *text, size_t size, const struct signature *signature, uint64_t value)
-{
-	snprintf(text, size, "digest %08" PRIx64, value);
-}
-
+/* As many were made on both sides, so what is left to tell them apart is the digest. */
 static void say_allocs(char *text, size_t size, const struct signature *signature, uint64_t value)
 {
-	snprintf(text, size, "made %u", signature->allocs);
+	snprintf(text, size, "made %u, digest %08" PRIx64, signature->allocs, value);
+}
+
+static void say_size(char *text, size_t size, const struct signature *signature, uint64_t value)
+{
+	uint32_t dims = signature->ndim - 1U, i;
+	size_t n = 1;
+
+	if (dims > SIGNATURE_DIMS) {
+		snprintf(text, size, "a target of %u dimensions", signature->ndim);
+		return;
+	}
+	snprintf(text, size, "[");
+	for (i = 0; i < dims; i++)
+		n += (size_t)snprintf(text + n, size - n, i ? ",%" PRIu64 : "%" PRIu64,
+				      signature->size[i]);
+	snprintf(text + n, size - n, "]");
 }
 
 static void say_kind(char *text, size_t size, const struct signature *signature, uint64_t value)
@@ -83,8 +96,8 @@ static void say_dtype(char *text, size_t size, const struct signature *signature
  * struct field - A field of a signature.
  * @name: in a sentence
  * @offset: where
- * @size: bytes: 1, 4 or 8
- * @say: how its value reads, in that signature
+ * @size: bytes: 1, 4, 8 or those of an array
+ * @say: how its value reads, in that signature; of an array that is the first element
  */
 struct field {
 	const char *name;
@@ -106,14 +119,21 @@ static const struct field fields[] = {
 	FIELD("the sequence of buffer allocations", alloc_digest, say_allocs),
 	FIELD("MAX_RECV", max_recv, say_number),
 	FIELD("dtype", dtype, say_dtype),
-	FIELD("SIZE: number of dimensions of target", ndim, say_number),
-	FIELD("SIZE: bytes of a row", row_bytes, say_number),
-	FIELD("SIZE: shape of a row", shape, say_digest),
+	FIELD("SIZE", ndim, say_size),
+	FIELD("SIZE", size, say_size),
+	FIELD("the number of bytes of a row", row_bytes, say_number),
 	FIELD("mode", mode, say_mode),
 	FIELD("offset of target in the window", target, say_number),
 	FIELD("offset of signal in the window", signal, say_number),
 	FIELD("offset of recv_counts in the window", recv_counts, say_number),
 };
+
+static bool field_differs(const struct signature *a, const struct signature *b,
+			  const struct field *field)
+{
+	return memcmp((const uint8_t *)a + field->offset, (const uint8_t *)b + field->offset,
+		      field->size);
+}
 
 static uint64_t field_get(const struct signature *signature, const struct field *field)
 {
@@ -155,10 +175,10 @@ int signature_explain(const struct signature *own, uint32_t rank, const struct s
 	bool own_first = rank < peer_rank;
 	bool same_size = difference->own.size == difference->peer.size;
 	const char *what = collective_name(own->kind);
-	char name[64], text_own[64], text_peer[64];
+	char name[64], text_own[160], text_peer[160];
 	const struct field *field = fields, *end = fields + ARRAY_SIZE(fields);
 
-	while (field < end && field_get(own, field) == field_get(peer, field))
+	while (field < end && !field_differs(own, peer, field))
 		field++;
 	if (field == end)
 		return npuwin_fail(err, -EPROTO, rank, peer_rank,

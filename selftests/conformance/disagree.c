@@ -8,7 +8,7 @@
 #define MAX_RANKS	4
 
 static const struct layout usual = {
-	.dtype = NPUWIN_INT16, .max_recv = 4, .ndim_size = 1, .size = { 6 },
+	.dtype = NPUWIN_INT16, .max_recv = 4, .ndim_size = 2, .size = { 2, 6 },
 };
 
 /**
@@ -16,12 +16,14 @@ static const struct layout usual = {
  * @apply: to its operands
  * @ours: what the sentence says of the others
  * @theirs: and of the odd one
+ * @field: what differs, where all of the sentence is known
  * @nranks: ranks; the odd one is the last but one
  */
 struct difference {
 	void (*apply)(struct set *set);
 	const char *ours;
 	const char *theirs;
+	const char *field;
 	uint32_t nranks;
 };
 
@@ -38,23 +40,32 @@ static void fewer_rows(struct set *set)
 	set->op.target.shape[0] = 2ULL * set->nranks;
 }
 
-static void other_size(struct set *set)
-{
-	set->op.input.shape[1] = 3;
-	set->op.target.shape[1] = 3;
-}
-
-/* As many bytes, in another shape. */
-static void other_shape(struct set *set)
+static void set_size(struct set *set, uint32_t n, uint64_t first, uint64_t second)
 {
 	struct npuwin_tensor *t[] = { &set->op.input, &set->op.target };
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(t); i++) {
-		t[i]->ndim = 3;
-		t[i]->shape[1] = 2;
-		t[i]->shape[2] = 3;
+		t[i]->ndim = 1 + n;
+		t[i]->shape[1] = first;
+		t[i]->shape[2] = second;
 	}
+}
+
+static void other_size(struct set *set)
+{
+	set_size(set, 2, 2, 3);
+}
+
+/* As many bytes, in another shape. */
+static void other_shape(struct set *set)
+{
+	set_size(set, 2, 3, 4);
+}
+
+static void other_dimensions(struct set *set)
+{
+	set_size(set, 1, 12, 0);
 }
 
 static void other_dtype(struct set *set)
@@ -89,7 +100,7 @@ static void check_disagreement(struct party *p, int ret, const struct npuwin_err
 {
 	const struct difference *d = p->arg;
 	uint32_t odd = odd_rank(p);
-	char own[16], peer[16];
+	char own[16], peer[16], sentence[120];
 
 	CHECK_EQ(err->rank, caller);
 	if (caller == odd)
@@ -99,6 +110,21 @@ static void check_disagreement(struct party *p, int ret, const struct npuwin_err
 	snprintf(own, sizeof(own), "rank %u", caller);
 	snprintf(peer, sizeof(peer), "rank %d", err->peer);
 	CHECK_ERR(ret, -EPROTO, err, own, peer, d->ours, d->theirs);
+	if (!d->field)
+		return;
+	/* All say the same: the lower rank comes first. */
+	if (caller < (uint32_t)err->peer)
+		snprintf(sentence, sizeof(sentence),
+			 "all_to_all_v: %s differs: %s has %s, %s has %s", d->field, own,
+			 caller == odd ? d->theirs : d->ours, peer,
+			 caller == odd ? d->ours : d->theirs);
+	else
+		snprintf(sentence, sizeof(sentence),
+			 "all_to_all_v: %s differs: %s has %s, %s has %s", d->field, peer,
+			 caller == odd ? d->ours : d->theirs, own,
+			 caller == odd ? d->theirs : d->ours);
+	if (strcmp(err->text, sentence))
+		FAIL("\"%s\", want \"%s\"", err->text, sentence);
 }
 
 static void disagree_party(struct party *p)
@@ -229,15 +255,17 @@ static void allocation_run(const struct config *cfg)
 
 static const char *const numbers[] = { "one of four", "one of two", NULL };
 
-#define DIFFERS(text, fn, x, y)							\
+#define DIFFERS(text, fn, x, y, ...)						\
 	{ text, disagree_run, A_ALL | A_PAIRS, 0,				\
-	  &(const struct difference){ fn, x, y, 0 }, numbers }
+	  &(const struct difference){ fn, x, y, __VA_ARGS__ }, numbers }
 
 static const struct test_case cases[] = {
-	DIFFERS("ranks differ in MAX_RECV", fewer_rows, "4", "2"),
-	DIFFERS("ranks differ in SIZE", other_size, "12", "6"),
-	DIFFERS("ranks differ in the dimensions of SIZE", other_shape, "2", "3"),
-	DIFFERS("ranks differ in dtype", other_dtype, "int16", "bf16"),
+	DIFFERS("ranks differ in MAX_RECV", fewer_rows, "4", "2", "MAX_RECV"),
+	DIFFERS("ranks differ in SIZE", other_size, "[2,6]", "[2,3]", "SIZE"),
+	DIFFERS("ranks differ in the shape of SIZE", other_shape, "[2,6]", "[3,4]", "SIZE"),
+	DIFFERS("ranks differ in the dimensions of SIZE", other_dimensions, "[2,6]", "[12]",
+		"SIZE"),
+	DIFFERS("ranks differ in dtype", other_dtype, "int16", "bf16", "dtype"),
 	DIFFERS("ranks differ in mode", other_mode, "block", "rows"),
 	DIFFERS("ranks differ in the target's place", other_target, "target", "target"),
 	DIFFERS("ranks differ in the signal's place", other_signal, "signal", "signal"),

@@ -15,10 +15,10 @@ static const struct signature base = {
 	.kind = COLLECTIVE_A2AV,
 	.mode = NPUWIN_MODE_BLOCK,
 	.dtype = NPUWIN_BF16,
-	.ndim = 2,
+	.ndim = NPUWIN_MAX_DIMS,
 	.seq = 7,
 	.max_recv = 8,
-	.shape = 0x1234,
+	.size = { 2, 4, 1, 8, 1, 16, 2 },
 	.row_bytes = 4096,
 	.target = 65536,
 	.signal = 4096,
@@ -48,6 +48,10 @@ static void test_every_bit(void **state)
 		((uint8_t *)&b)[bit / 8] ^= (uint8_t)(1U << bit % 8);
 		seal(&b);
 		assert_int_not_equal(a.crc, b.crc);
+		/* It has no meaning, and so no name. */
+		if (bit / 8 >= offsetof(struct signature, reserved) &&
+		    bit / 8 < offsetof(struct signature, seq))
+			continue;
 		assert_int_equal(signature_explain(&a, 1, &b, 5, &unknown, &err), -EPROTO);
 		assert_int_equal(err.code, -EPROTO);
 		assert_int_equal(err.rank, 1);
@@ -93,6 +97,51 @@ static void test_sentences(void **state)
 	assert_int_equal(signature_explain(&a, 0, &b, 3, &unknown, NULL), -EPROTO);
 }
 
+/* SIZE is told as both have it, however many dimensions that are. */
+static void test_sizes(void **state)
+{
+	static const uint64_t most = UINT64_MAX;
+	struct signature a = base, b = base;
+	struct npuwin_error err;
+	uint32_t i;
+
+	a.ndim = 3;
+	b.ndim = 3;
+	memcpy(a.size, (const uint64_t[SIGNATURE_DIMS]) { 2, 6 }, sizeof(a.size));
+	memcpy(b.size, (const uint64_t[SIGNATURE_DIMS]) { 3, 4 }, sizeof(b.size));
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
+	assert_string_equal(err.text,
+			    "all_to_all_v: SIZE differs: rank 0 has [2,6], rank 3 has [3,4]");
+	signature_explain(&b, 3, &a, 0, &unknown, &err);
+	assert_string_equal(err.text,
+			    "all_to_all_v: SIZE differs: rank 0 has [2,6], rank 3 has [3,4]");
+	/* Of as many bytes or not. */
+	b.row_bytes *= 2;
+	b.ndim = 2;
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
+	assert_string_equal(err.text,
+			    "all_to_all_v: SIZE differs: rank 0 has [2,6], rank 3 has [3]");
+	b.ndim = 1;
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
+	assert_string_equal(err.text, "all_to_all_v: SIZE differs: rank 0 has [2,6], rank 3 has []");
+	/* What no rank may have. */
+	for (b.ndim = 0; ; b.ndim = NPUWIN_MAX_DIMS + 1) {
+		char text[64];
+
+		snprintf(text, sizeof(text), "rank 3 has a target of %u dimensions", b.ndim);
+		signature_explain(&a, 0, &b, 3, &unknown, &err);
+		assert_non_null(strstr(err.text, text));
+		if (b.ndim)
+			break;
+	}
+	b = base;
+	for (i = 0; i < SIGNATURE_DIMS; i++)
+		b.size[i] = most;
+	a = base;
+	signature_explain(&a, 0, &b, 3, &unknown, &err);
+	assert_non_null(strstr(err.text, "rank 0 has [2,4,1,8,1,16,2], rank 3 has [18446744073"));
+}
+
 static void assert_says(const struct npuwin_error *err, const char *words)
 {
 	if (!strstr(err->text, words))
@@ -130,14 +179,14 @@ static void test_allocations(void **state)
 	signature_explain(&a, 0, &b, 3, &d, &err);
 	assert_says(&err, "the number of the call differs");
 	b.seq--;
-	/* What is not known is not told as a digest. */
+	/* What is not known is not told as one. */
 	signature_explain(&a, 0, &b, 3, &unknown, &err);
 	assert_says(&err,
 		    "the number of buffers allocated differs: rank 0 has 5, rank 3 has 6");
 	b.allocs = a.allocs;
 	signature_explain(&a, 0, &b, 3, &unknown, &err);
-	assert_says(&err,
-		    "the sequence of buffer allocations differs: rank 0 has made 5, rank 3 has made 5");
+	assert_string_equal(err.text,
+			    "all_to_all_v: the sequence of buffer allocations differs: rank 0 has made 5, digest 00abcdef, rank 3 has made 5, digest 00abcdf0");
 	/* The longest there can be is not cut off. */
 	d = (struct alloc_difference) {
 		.number = UINT32_MAX,
@@ -163,9 +212,10 @@ static void test_layout(void **state)
 		assert_int_equal(handshake_ready(n, HANDSHAKE_SLOTS, 0), 0);
 		assert_true(handshake_slot(n, 0, 0) >=
 			    handshake_ready(n, last, n - 1) + sizeof(int32_t));
-		assert_int_equal(handshake_slot(n, 0, 0) % 64, 0);
+		assert_int_equal(handshake_slot(n, 0, 0) % sizeof(struct signature), 0);
 		assert_int_equal(handshake_slot(n, UINT32_MAX, 0), handshake_slot(n, last, 0));
-		assert_int_equal(handshake_stage(n, 0), handshake_slot(n, last, n - 1) + 64);
+		assert_int_equal(handshake_stage(n, 0),
+				 handshake_slot(n, last, n - 1) + sizeof(struct signature));
 		assert_int_equal(handshake_history(n, 0), handshake_stage(n, HANDSHAKE_STAGES));
 		assert_true(handshake_size(n) >= handshake_history(n, n - 1) +
 			    HISTORY * sizeof(struct allocation));
@@ -179,6 +229,7 @@ int main(void)
 		cmocka_unit_test(test_crc),
 		cmocka_unit_test(test_every_bit),
 		cmocka_unit_test(test_sentences),
+		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_allocations),
 		cmocka_unit_test(test_layout),
 	};
