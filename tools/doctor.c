@@ -20,9 +20,9 @@
 #include "json.h"
 #include "npuwin.h"
 
-/* The oldest kernel that the driver is built for. */
-#define OLDEST_MAJOR	6
-#define OLDEST_MINOR	1
+/* The kernel that the driver is written for; what it calls is otherwise in others. */
+#define KERNEL_MAJOR	6
+#define KERNEL_MINOR	1
 
 static bool json;
 
@@ -122,13 +122,14 @@ static void check_kernel(struct machine *m, struct finding *f)
 	unsigned long major = strtoul(m->uts.release, &end, 10);
 	unsigned long minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
 
-	if (major > OLDEST_MAJOR || (major == OLDEST_MAJOR && minor >= OLDEST_MINOR)) {
+	if (major == KERNEL_MAJOR && minor == KERNEL_MINOR) {
 		found(f, GOOD, "Linux %s on %s", m->uts.release, m->uts.machine);
 		return;
 	}
-	found(f, MISSING, "Linux %s is older than %d.%d", m->uts.release, OLDEST_MAJOR,
-	      OLDEST_MINOR);
-	remedy(f, "boot a newer kernel");
+	found(f, m->loaded ? UNUSED : MISSING, "Linux %s: the driver is written for %d.%d",
+	      m->uts.release, KERNEL_MAJOR, KERNEL_MINOR);
+	remedy(f, "boot Linux %d.%d, which is Debian 12's, or use a guest: make check-guest",
+	       KERNEL_MAJOR, KERNEL_MINOR);
 }
 
 static void check_modules(struct machine *m, struct finding *f)

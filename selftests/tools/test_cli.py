@@ -113,6 +113,29 @@ def doctor(_):
     assert told["usable"] or "missing" in states.values()
 
 
+def doctor_kernel(_, wrapper):
+    release = subprocess.run([*wrapper, "uname", "-r"], text=True, capture_output=True,
+                             check=True).stdout.strip()
+    done = subprocess.run([*wrapper, NPUWIN, "doctor", "--json"], text=True, check=False,
+                          stdin=subprocess.DEVNULL, capture_output=True)
+    kernel = [check for check in json.loads(done.stdout)["checks"]
+              if check["check"] == "kernel"][0]
+    assert release in kernel["found"], (release, kernel)
+    if release.startswith("6.1."):
+        assert kernel["state"] == "ok", kernel
+        return
+    loaded = os.path.exists("/sys/module/npuwin")
+    assert kernel["state"] == ("note" if loaded else "missing"), kernel
+    assert kernel["found"].endswith(": the driver is written for 6.1"), kernel
+    assert "boot Linux 6.1" in kernel["remedy"], kernel
+
+
+tests.add("doctor tells whether the kernel is the one that the driver is written for",
+          doctor_kernel, ())
+tests.add("doctor tells that the driver is not written for another kernel", doctor_kernel,
+          ("setarch", "--uname-2.6"))
+
+
 @tests("doctor says the same for people")
 def doctor_text(_):
     told = npuwin("doctor", "--json").json()
