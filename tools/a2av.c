@@ -343,7 +343,8 @@ const struct command cmd_a2av = {
 		 "                   --recv-counts R.npy [OPTIONS]",
 	.text = "Each of N ranks brings its part of IN and sends C[s, d] rows of its block d to\n"
 		"rank d. Counts out of 0..MAX_RECV are clamped, and told. Elements may be of any\n"
-		"NumPy dtype of 1, 2, 4 or 8 bytes, little-endian, in C order. What arrives is\n"
+		"NumPy dtype of 1, 2, 4 or 8 bytes but objects and structures, in either byte\n"
+		"order; the array is in C order. OUT has the dtype of IN. What arrives is\n"
 		"compared with IN, byte by byte. Both output files appear whole, or neither does.\n"
 		"With --bootstrap the ranks of --local run here, and the others in commands\n"
 		"elsewhere that are given the same IN and C. Devices of all are on one fabric.\n"

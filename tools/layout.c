@@ -66,14 +66,17 @@ int layout_cells(const struct layout *l, struct rank *rk, struct npuwin_tensor *
 
 uint32_t array_dtype(const struct npy *a)
 {
+	/* Elements that no dtype describes are moved as integers of their size. */
+	bool is_float = a->kind == 'f' && !a->swapped;
+
 	switch (a->itemsize) {
 	case 1:
 		return a->kind == 'i' ? NPUWIN_INT8 : NPUWIN_UINT8;
 	case 2:
-		return a->kind == 'f' ? NPUWIN_FP16 : NPUWIN_INT16;
+		return is_float ? NPUWIN_FP16 : NPUWIN_INT16;
 	case 4:
-		return a->kind == 'f' ? NPUWIN_FP32 : NPUWIN_INT32;
+		return is_float ? NPUWIN_FP32 : NPUWIN_INT32;
 	default:
-		return a->kind == 'f' ? NPUWIN_FP64 : NPUWIN_INT64;
+		return is_float ? NPUWIN_FP64 : NPUWIN_INT64;
 	}
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -213,15 +214,14 @@ static bool take_dtype(struct cursor *c, struct npy *a)
 	const char *d = a->descr;
 	uint64_t size = 0;
 
-	if (d[0] == '>')
-		return wrong(c, "it is big-endian; save it with little-endian elements");
-	if (d[0] != '<' && d[0] != '|')
+	if (d[0] != '<' && d[0] != '>' && d[0] != '|')
 		return wrong(c, "its dtype has no byte order that is known");
 	if (d[1] == 'O')
 		return wrong(c, "it holds Python objects, not numbers");
 	if (!d[1] || !strchr("biufcmMSUV", d[1]))
 		return wrong(c, "its dtype is not known");
 	a->kind = d[1];
+	a->swapped = d[0] == '>';
 	for (d += 2; *d >= '0' && *d <= '9' && size < 1000; d++)
 		size = size * 10 + (uint64_t)(*d - '0');
 	if (*d && !((a->kind == 'm' || a->kind == 'M') && valid_unit(d)))
@@ -368,10 +368,10 @@ int64_t npy_int(const struct npy *a, uint64_t i)
 
 	if (a->itemsize == 8) {
 		memcpy(&wide, a->data + i * 8, sizeof(wide));
-		return wide;
+		return a->swapped ? (int64_t)be64toh((uint64_t)wide) : wide;
 	}
 	memcpy(&narrow, a->data + i * 4, sizeof(narrow));
-	return narrow;
+	return a->swapped ? (int32_t)be32toh((uint32_t)narrow) : narrow;
 }
 
 const char *npy_shape_text(char *buf, size_t len, uint32_t ndim, const uint64_t *shape)

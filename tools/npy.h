@@ -17,6 +17,7 @@
  * @path: the file, the caller's string
  * @descr: dtype as the file spells it, for instance "<f4"
  * @kind: its letter: b i u f c m M S U V
+ * @swapped: elements are big-endian
  * @itemsize: bytes of an element: 1, 2, 4 or 8
  * @ndim: number of dimensions
  * @shape: extents, none of them zero
@@ -29,6 +30,7 @@ struct npy {
 	const char *path;
 	char descr[NPY_DESCR_LEN];
 	char kind;
+	bool swapped;
 	uint32_t itemsize;
 	uint32_t ndim;
 	uint64_t shape[NPY_MAX_DIMS];

@@ -11,7 +11,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
 from tap import PROVIDERS, SHORT, Tests, descr_of, exchange, np, random_array, succeed  # noqa: E402
 
 DTYPES = ["?", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8", "c8",
-          "V1", "V2", "V4", "V8", "S1", "S8", "U1", "U2", "M8[ns]", "m8[us]"]
+          "V1", "V2", "V4", "V8", "S1", "S2", "S4", "S8", "U1", "U2", "M8", "M8[ns]", "M8[25s]",
+          "m8", "m8[us]", ">i2", ">u2", ">f2", ">i4", ">u4", ">f4", ">i8", ">u8", ">f8", ">c8",
+          ">U1", ">U2", ">M8[D]", ">m8[ms]"]
+RANDOM = ((2, 2), (5, 3)) if SHORT else ((1, 2), (2, 3), (3, 4), (5, 5), (8, 3))
+MANY = 16 if SHORT else 64
 INT32 = np.iinfo(np.int32)
 INT64 = np.iinfo(np.int64)
 
@@ -62,7 +66,7 @@ def random_case(rng, ranks, ndim):
 
 def random_cases(directory, provider, rail, mode, form):
     rng = np.random.default_rng(zlib.crc32(f"{provider} {rail} {mode} {form}".encode()))
-    for ranks, ndim in ((2, 2), (5, 3)) if SHORT else ((1, 2), (2, 3), (3, 4), (5, 5), (8, 3)):
+    for ranks, ndim in RANDOM:
         told = run(directory, *random_case(rng, ranks, ndim), "--provider", provider, "--rail",
                    rail, "--mode", mode, f"--{form}", "--iterations", 3)
         assert (told["provider"], told["rail"], told["mode"], told["run_as"]) == \
@@ -73,8 +77,8 @@ for _provider in PROVIDERS:
     for _rail in ("host", "direct"):
         for _mode in ("block", "rows"):
             for _form in ("threads", "processes", "group"):
-                tests.add(f"a2av on {_provider}, {_rail}, {_mode}, {_form} agrees with numpy",
-                          random_cases, _provider, _rail, _mode, _form)
+                tests.add(f"a2av on {_provider}, {_rail}, {_mode}, {_form} agrees with numpy "
+                          f"in {len(RANDOM)} cases", random_cases, _provider, _rail, _mode, _form)
 
 
 def one_dtype(directory, dtype):
@@ -114,7 +118,8 @@ for _name, _count, _dtype in (
         ("INT32_MIN", INT32.min, "i4"), ("INT32_MAX", INT32.max, "i4"),
         ("INT32_MAX + 1", INT32.max + 1, "i8"), ("INT32_MIN - 1", INT32.min - 1, "i8"),
         ("2**32 + 2", 2**32 + 2, "i8"), ("INT64_MIN", INT64.min, "i8"),
-        ("INT64_MAX", INT64.max, "i8")):
+        ("INT64_MAX", INT64.max, "i8"), ("3", 3, ">i4"), ("-2", -2, ">i4"), ("3", 3, ">i8"),
+        ("-2", -2, ">i8"), ("2**32 + 2", 2**32 + 2, ">i8")):
     tests.add(f"a2av with a count of {_name} as {_dtype}", one_count, _count, _dtype)
 
 
@@ -171,14 +176,15 @@ def replaced(directory):
     assert np.array_equal(np.load(cnt), want_recv)
 
 
-@tests("a2av of 64 ranks as processes and as threads")
-def many_ranks(directory):
+def many_ranks(directory, ranks):
     rng = np.random.default_rng(64)
-    ranks = 16 if SHORT else 64
     array = random_array(rng, (ranks, ranks * 2, 16), "f2")
     counts = rng.integers(0, 3, size=(ranks, ranks))
     for form in ("--processes", "--threads", "--group"):
         run(directory, array, counts, form, "--mode", "rows")
+
+
+tests.add(f"a2av of {MANY} ranks as processes, as threads and as a group", many_ranks, MANY)
 
 
 @tests("a2av of 100 iterations")
