@@ -27,8 +27,8 @@ static const struct opt opts[] = {
 	  "their number", OPT_STRING, &tokens_path },
 	{ "hidden", "H", "elements of a token (default 2048)", OPT_UINT, &hidden, 1,
 	  1ULL << 40 },
-	{ "dtype", "D", "their type: bf16 (default), fp16, fp32, fp8-e4m3, int8, ...",
-	  OPT_STRING, &dtype_name },
+	{ "dtype", "D", "their type: bf16 (default), fp64, fp32, fp16, fp8-e4m3, fp8-e5m2,\n"
+	  "int64, int32, int16, int8 or uint8", OPT_STRING, &dtype_name },
 	{ "max-recv", "M", "rows that a rank may send to another (default: what is needed)",
 	  OPT_UINT, &max_recv, 1, INT32_MAX },
 	{ NULL }

@@ -6,6 +6,8 @@
 #include "moe.h"
 
 #define MAX_PRINTED_RANKS	16
+/* Of the ranks whose matrix is left out, on a line. */
+#define LOADS_ON_A_LINE		8
 
 /* Rows that rank @d has received from all; of one elsewhere, those that are sent to it. */
 static uint64_t load(const struct moe_job *job, uint32_t d)
@@ -116,6 +118,22 @@ static void print_matrix(const struct moe_job *job)
 	printf("%*" PRIu64 "\n\n", width, counts_total(c));
 }
 
+/* In place of a matrix that no line has room for. */
+static void print_received(const struct moe_job *job)
+{
+	uint32_t n = job->layout.nranks;
+	int width = digits(counts_total(&job->plan.counts)) + 2;
+
+	printf("\n  rows that each rank received; the count matrix of %u ranks is left out here,\n"
+	       "  --json has it", n);
+	for (uint32_t d = 0; d < n; d++) {
+		if (d % LOADS_ON_A_LINE == 0)
+			printf("\n  from rank %-*u", digits(n), d);
+		printf("%*" PRIu64, width, load(job, d));
+	}
+	printf("\n\n");
+}
+
 static void print_load(const struct moe_job *job)
 {
 	uint32_t n = job->layout.nranks, most = 0, least = 0;
@@ -190,6 +208,8 @@ void moe_print_summary(const struct moe_job *job, const struct run_args *args,
 	       l->max_recv);
 	if (l->nranks <= MAX_PRINTED_RANKS)
 		print_matrix(job);
+	else
+		print_received(job);
 	print_load(job);
 	counts_print(&job->plan.counts);
 	place_print(args, &job->plan.counts);

@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from tap import PROVIDERS, TOP, Skip, Tests, np, random_array, succeed  # noqa: 
 
 DEMO = TOP / "tools/demo/qwen15-moe-gsm8k-6ranks.json"
 SHARED = "qwen15-moe-a2.7b-gsm8k-layer0.routes.npy"
+
+DTYPES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "fp8-e4m3": 1, "fp8-e5m2": 1, "int64": 8,
+          "int32": 4, "int16": 2, "int8": 1, "uint8": 1}
 
 tests = Tests()
 
@@ -150,7 +154,8 @@ def given_tokens(directory, shape, dtype):
     assert told["dtype"] == np.dtype(dtype).str
 
 
-for _shape, _dtype in (((31,), "f8"), ((31, 16), "f2"), ((31, 3, 5), "u1"), ((31, 7), "V2")):
+for _shape, _dtype in (((31,), "f8"), ((31, 16), "f2"), ((31, 3, 5), "u1"), ((31, 7), "V2"), ((31, 3), ">f4"),
+                       ((31, 3), "c8")):
     tests.add(f"moe of tokens of shape {list(_shape)} and dtype {_dtype}", given_tokens, _shape,
               _dtype)
 
@@ -161,9 +166,7 @@ def made_tokens(directory, dtype, size):
     assert told["row_bytes"] == 5 * size and told["dtype"] == dtype, told
 
 
-for _dtype, _size in (("bf16", 2), ("fp16", 2), ("fp32", 4), ("fp64", 8), ("fp8-e4m3", 1),
-                      ("fp8-e5m2", 1), ("int64", 8), ("int32", 4), ("int16", 2), ("int8", 1),
-                      ("uint8", 1)):
+for _dtype, _size in DTYPES.items():
     tests.add(f"moe of --dtype {_dtype}", made_tokens, _dtype, _size)
 
 
@@ -209,6 +212,66 @@ def for_people(directory):
         assert ["rank", str(rank), *map(str, row), str(row.sum())] in lines, result
     assert ["received", *map(str, matrix.sum(axis=0)), "80"] in lines, result
     assert "verified  every byte" in result.out, result
+
+
+def received(result, ranks):
+    """Of more ranks than a matrix is printed for: the numbers behind "from rank"."""
+    loads = []
+    for line in result.out.splitlines():
+        if line.startswith("  from rank "):
+            first, *numbers = map(int, line.split()[2:])
+            assert first == len(loads), line
+            loads += numbers
+    assert len(loads) == ranks, result
+    return loads
+
+
+def matrix_left_out(directory, ranks):
+    routes = routing(np.random.default_rng(21), 300, 3, 2 * ranks)
+    np.save(directory / "routes.npy", routes)
+    args = ("moe", "--ranks", ranks, "--routes", directory / "routes.npy", "--experts",
+            2 * ranks, "--hidden", 4)
+    result = succeed(*args)
+    matrix = count_matrix(routes, ranks, 2 * ranks)
+    assert received(result, ranks) == matrix.sum(axis=0).tolist(), result
+    assert f"the count matrix of {ranks} ranks is left out here,\n  --json has it" in result.out, \
+        result
+    assert "rank (column)" not in result.out, result
+    assert f"most at rank {matrix.sum(axis=0).argmax()}:" in result.out, result
+    check(succeed(*args, "--json").json(), matrix)
+
+
+for _ranks in (17, 20, 24, 33):
+    tests.add(f"moe of {_ranks} ranks prints what each received, and that the matrix is left out",
+              matrix_left_out, _ranks)
+
+
+@tests("moe of 16 ranks prints the matrix")
+def matrix_of_16(directory):
+    routes = routing(np.random.default_rng(22), 100, 2, 32)
+    np.save(directory / "routes.npy", routes)
+    result = succeed("moe", "--ranks", 16, "--routes", directory / "routes.npy", "--experts", 32,
+                     "--hidden", 4)
+    lines = [line.split() for line in result.out.splitlines()]
+    matrix = count_matrix(routes, 16, 32)
+    for rank, row in enumerate(matrix):
+        assert ["rank", str(rank), *map(str, row), str(row.sum())] in lines, result
+    assert ["received", *map(str, matrix.sum(axis=0)), "200"] in lines, result
+    assert "left out" not in result.out, result
+
+
+@tests("moe --help has every dtype that there is")
+def all_dtypes(_):
+    text = succeed("moe", "--help").out
+    for dtype in DTYPES:
+        assert re.search(rf"[ (]{dtype}[,. )\n]", text), (dtype, text)
+
+
+@tests("moe of big-endian routes")
+def big_endian(directory):
+    rng = np.random.default_rng(23)
+    for dtype in (">i4", ">i8"):
+        run(directory, routing(rng, 40, 2, 6, dtype, lowest=-1), 3, 6, "--hidden", 4)
 
 
 @tests("moe of the JSON keys that are promised")
