@@ -13,7 +13,7 @@ import traceback
 
 TOP = pathlib.Path(__file__).resolve().parents[3]
 NPUWIN = os.environ.get("NPUWIN", str(TOP / "build/bin/npuwin"))
-SHORT = bool(os.environ.get("NPUWIN_TEST_SHORT") or os.environ.get("NPUWIN_GUEST"))
+SHORT = bool(os.environ.get("NPUWIN_TEST_SHORT"))
 # Those that there are; NPUWIN_TEST_PROVIDERS in the environment leaves others out.
 PROVIDERS = [provider for provider in os.environ.get("NPUWIN_TEST_PROVIDERS", "shm dev").split()
              if provider == "shm" or os.path.exists("/dev/npuwin0")]
