@@ -26,6 +26,7 @@ endif
 
 help:
 	@echo 'make demo         show a MoE dispatch that crosses ranks and is verified'
+	@echo 'make demo-pci     the same between two guests with emulated PCI devices'
 	@echo 'make check        run every test: check-host, then check-guest'
 	@echo 'make check-host   unit, conformance and CLI tests; the first two with sanitizers'
 	@echo 'make check-guest  the driver and its tests under a kernel in QEMU'
@@ -35,7 +36,8 @@ help:
 	@echo 'make tools        the command line and the device emulator, build/bin/'
 	@echo 'make lint         style and static analysis, at zero findings'
 	@echo 'make bench        measure: against Open MPI, and the driver in a guest'
-	@echo 'make install      install all but the module (PREFIX=$(PREFIX), DESTDIR=)'
+	@echo 'make install      install all but the module (PREFIX=$(PREFIX), DESTDIR=,'
+	@echo '                  UDEVDIR=$(UDEVDIR))'
 	@echo 'make uninstall    remove what install put there'
 	@echo 'make clean        remove what was built (distclean: what was fetched, too)'
 
@@ -246,10 +248,10 @@ libdir := $(PREFIX)/lib
 includedir := $(PREFIX)/include
 mandir := $(PREFIX)/share/man
 srcdir := $(PREFIX)/src/npuwin-$(VERSION)
-# Where udev looks, whatever the prefix.
-udevdir := /lib/udev/rules.d
+# Where udev looks. A prefix of one's own has the rule below it, for root to copy.
+UDEVDIR ?= $(if $(DESTDIR)$(filter /usr /usr/local,$(PREFIX)),,$(PREFIX))/lib/udev/rules.d
 
-headers := libruntime/npuwin.h uapi/npuwin_ioctl.h uapi/npuwin_desc.h
+headers := libruntime/npuwin.h $(wildcard uapi/*.h)
 man1 := $(wildcard Documentation/man/*.1)
 man3 := $(wildcard Documentation/man/*.3)
 module_src := $(filter-out %.mod.c,$(wildcard driver/*.c driver/*.h driver/Kbuild))
@@ -259,7 +261,12 @@ installed := $(programs:%=$(bindir)/%) \
 	$(addprefix $(includedir)/,$(notdir $(headers))) \
 	$(addprefix $(mandir)/man1/,$(notdir $(man1))) \
 	$(addprefix $(mandir)/man3/,$(notdir $(man3))) \
-	$(udevdir)/60-npuwin.rules
+	$(UDEVDIR)/60-npuwin.rules
+folders := $(bindir) $(libdir)/pkgconfig $(includedir) $(mandir)/man1 $(mandir)/man3 $(UDEVDIR) \
+	$(srcdir)/driver $(srcdir)/uapi
+# The folders that were not there before, for uninstall.
+made := $(DESTDIR)$(srcdir)/folders
+update_cache = $(if $(DESTDIR),,[ "$$(id -u)" -ne 0 ] || ldconfig)
 
 build/npuwin.pc: libruntime/npuwin.pc.in Makefile
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' $< >$@
@@ -268,24 +275,32 @@ build/npuwin.pc: libruntime/npuwin.pc.in Makefile
 .PHONY: build/npuwin.pc
 
 install: lib tools build/npuwin.pc
-	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig
+	$(if $(DESTDIR),install -d $(DESTDIR))
+	@new=; for dir in $(folders); do \
+		while [ ! -d "$(DESTDIR)$$dir" ]; do \
+			new="$$new $$dir"; dir=$$(dirname "$$dir"); \
+		done; \
+	done; \
+	install -d $(addprefix $(DESTDIR),$(folders)) && printf '%s\n' $$new >>$(made)
 	install -m 755 $(programs:%=$(out)/bin/%) $(DESTDIR)$(bindir)
 	install -m 644 $(lib_real) $(DESTDIR)$(libdir)
 	ln -sf $(notdir $(lib_real)) $(DESTDIR)$(libdir)/$(soname)
 	ln -sf $(soname) $(DESTDIR)$(libdir)/libnpuwin.so
 	install -m 644 build/npuwin.pc $(DESTDIR)$(libdir)/pkgconfig
-	install -D -t $(DESTDIR)$(includedir) -m 644 $(headers)
-	$(if $(man1),install -D -t $(DESTDIR)$(mandir)/man1 -m 644 $(man1))
-	$(if $(man3),install -D -t $(DESTDIR)$(mandir)/man3 -m 644 $(man3))
-	install -D -t $(DESTDIR)$(udevdir) -m 644 driver/60-npuwin.rules
-	install -D -t $(DESTDIR)$(srcdir)/driver -m 644 $(module_src)
-	install -D -t $(DESTDIR)$(srcdir)/uapi -m 644 $(wildcard uapi/*.h)
+	install -m 644 $(headers) $(DESTDIR)$(includedir)
+	install -m 644 $(man1) $(DESTDIR)$(mandir)/man1
+	install -m 644 $(man3) $(DESTDIR)$(mandir)/man3
+	install -m 644 driver/60-npuwin.rules $(DESTDIR)$(UDEVDIR)
+	install -m 644 $(module_src) $(DESTDIR)$(srcdir)/driver
+	install -m 644 $(wildcard uapi/*.h) $(DESTDIR)$(srcdir)/uapi
 	sed 's|@VERSION@|$(VERSION)|g' scripts/dkms.conf.in >$(DESTDIR)$(srcdir)/dkms.conf
-	$(if $(DESTDIR),,ldconfig || true)
+	$(update_cache)
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(installed))
-	rm -rf $(DESTDIR)$(srcdir)
+	@made=$$(LC_ALL=C sort -ru $(made) 2>/dev/null); rm -rf $(DESTDIR)$(srcdir); \
+	for dir in $$made; do rmdir "$(DESTDIR)$$dir" 2>/dev/null || true; done
+	$(update_cache)
 
 clean:
 	find build -mindepth 1 -maxdepth 1 ! -name cache -exec rm -rf {} + 2>/dev/null || true
