@@ -20,13 +20,14 @@
  * Errors have one meaning everywhere:
  *
  *  - ENOTTY: unknown command
- *  - E2BIG: the structure has a non-zero tail that this kernel does not know
+ *  - E2BIG: the structure has a non-zero tail that this kernel does not know, or @size is
+ *    over a page
  *  - EINVAL: a value, flag or reserved field that is not valid, or too small a @size
  *  - EOPNOTSUPP: known, but not supported by this device
  *  - ENOENT: no such window, queue or rank, or an empty rank
  *  - EOVERFLOW: an offset, size, count or product does not fit
  *  - EBADF, EFAULT, ENOMEM, ERESTARTSYS/EINTR: as everywhere
- *  - ENOSPC: the device has no room for such a window
+ *  - ENOSPC: the device has no room for such a window, or for another queue
  *  - EMFILE: a documented limit of objects is reached
  *  - EBUSY: the object is in use, or the rank is taken
  *  - EACCES: the rank belongs to another file
@@ -310,6 +311,10 @@ struct npuwin_ioc_domain_peer {
  * @event_fd: in: eventfd that each new completion is added to, or -1
  * @queue_id: out: names it in this file
  * @reserved: in: zero
+ *
+ * It can be made before the domain is committed. Errors: EINVAL (@depth over the device's),
+ * EBADF (@domain_fd, @event_fd), ENOENT and EACCES (@rank), EMFILE, ENOSPC (the device has no
+ * queue left), ENOMEM, EPIPE and ECANCELED (the domain is aborted), ENODEV.
  */
 struct npuwin_ioc_queue_create {
 	__u32	size;
@@ -362,7 +367,8 @@ struct npuwin_ioc_queue_reset {
  * when the batch has been executed or ended early, with up to @cqe_count completions
  * taken from the queue, oldest first. Where a signal or the deadline comes first it
  * returns 0 all the same, with fewer completions than asked for: the batch goes on by
- * itself and NPUWIN_IOC_QUEUE_WAIT gets the rest. SUBMIT is never restarted, so nothing
+ * itself and NPUWIN_IOC_QUEUE_WAIT gets the rest. A signal before anything was posted
+ * ends the call with EINTR, or restarts it; after that it is never restarted, so nothing
  * is posted twice.
  */
 struct npuwin_ioc_submit {
@@ -482,7 +488,8 @@ struct npuwin_signal {
  *
  * A signal that holds wins over everything else. Otherwise: EPIPE when a rank of the
  * domain died (or a @peer left), ECANCELED when the domain is aborted, ENOENT for a rank
- * that nobody has joined, EOVERFLOW for an offset outside the window.
+ * that nobody has joined, EOPNOTSUPP for one that was imported (its cells are elsewhere),
+ * EOVERFLOW for an offset outside the window.
  */
 struct npuwin_ioc_signal_wait {
 	__u32	size;
