@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 # npuwin: driver, runtime and tools. 'make' alone lists the targets.
 
 VERSION := 0.1.0
