@@ -14,8 +14,9 @@
 #define ANSWER_NS	1000000000LL
 /* How long an abort may take to be sent. */
 #define ABORT_NS	1000000000LL
-/* How long a rank's place may seem taken by who is gone: the news may be slower than it is. */
-#define TAKEN_NS	1000000000LL
+/* Between attempts, where rank 0 is not there, and where it has somebody in this rank's place. */
+#define RETRY_NS	20000000
+#define TAKEN_PAUSE_NS	100000000
 
 #define TAKE_MORE	1
 
@@ -406,32 +407,56 @@ static int fail_alone(const struct npuwin_bootstrap_attr *attr, int why, struct 
 			   attr->address, strerror(-why));
 }
 
-/* Another rank: go to rank 0, until it answers. */
+/* Go to rank 0 once. -EAGAIN with @why: it is not there; otherwise it has answered. */
+static int knock(struct member *member, const struct npuwin_bootstrap_attr *attr,
+		 const struct boot_secret *secret, int *why, struct npuwin_error *err)
+{
+	int fd, rc;
+
+	fd = net_connect(&member->address, attr->address, attr->deadline_ns, why, err);
+	if (fd < 0)
+		return fd;
+	member->ch.fd = fd;
+	rc = auth_member(&member->ch, attr, secret, attr->deadline_ns, err);
+	if (!rc)
+		return 0;
+	channel_close(&member->ch);
+	if (rc == -EAGAIN)
+		*why = -ECONNRESET;
+	return rc;
+}
+
+/*
+ * Another rank: go to rank 0, until it answers. That the rank is taken is no answer before the
+ * deadline: who has it may be on a host that is gone, and of that nobody is told.
+ */
 static int come(struct member *member, const struct npuwin_bootstrap_attr *attr,
 		const struct boot_secret *secret, struct npuwin_error *err)
 {
-	int64_t give_up = npuwin_now() + TAKEN_NS;
-	int fd, rc, why = -ECONNREFUSED;
+	struct npuwin_error said, taken = { 0 };
+	int rc, why = -ECONNREFUSED;
 
 	for (;;) {
-		fd = net_connect(&member->address, attr->address, attr->deadline_ns, &why, err);
-		if (fd >= 0) {
-			member->ch.fd = fd;
-			rc = auth_member(&member->ch, attr, secret, attr->deadline_ns, err);
-			if (!rc)
-				return 0;
-			channel_close(&member->ch);
-			if (rc == -EAGAIN)
-				why = -ECONNRESET;
-		} else {
-			rc = fd;
-		}
-		if (rc != -EAGAIN && (rc != -EBUSY || npuwin_now() >= give_up))
-			return rc;
+		rc = knock(member, attr, secret, &why, &said);
+		if (rc == -EBUSY)
+			taken = said;
+		if (rc != -EBUSY && rc != -EAGAIN)
+			break;
+		if (rc == -EBUSY)
+			net_pause(attr->deadline_ns, TAKEN_PAUSE_NS);
+		else
+			net_pause(attr->deadline_ns, RETRY_NS);
 		if (attr->deadline_ns <= npuwin_now())
-			return rc == -EBUSY ? rc : fail_alone(attr, why, err);
-		net_pause(attr->deadline_ns);
+			break;
 	}
+	if (rc == -EAGAIN && !taken.code)
+		return fail_alone(attr, why, err);
+	/* The deadline may have ended another attempt. */
+	if ((rc == -EAGAIN || rc == -ETIMEDOUT) && taken.code)
+		said = taken;
+	if (rc && err)
+		*err = said;
+	return rc ? said.code : 0;
 }
 
 int npuwin_bootstrap_connect(const struct npuwin_bootstrap_attr *attr,

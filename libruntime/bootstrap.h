@@ -264,15 +264,15 @@ struct boot_address {
 int net_parse(const char *text, struct boot_address *address, struct npuwin_error *err);
 /* A socket that listens there, or a negative errno. @text is for the sentence. */
 int net_listen(struct boot_address *address, const char *text, struct npuwin_error *err);
-/* A client that may be listened to, or a negative errno. */
+/* A client that may be listened to, or a negative errno. -EACCES: it was another user's. */
 int net_accept(int listener);
 /* One attempt at every place: a connected socket, -EAGAIN with @why it is none, or an error. */
 int net_connect(const struct boot_address *address, const char *text, int64_t deadline_ns,
 		int *why, struct npuwin_error *err);
 /* Wait for @events until the deadline. Whether there were any. */
 bool net_wait(int fd, short events, int64_t deadline_ns);
-/* Sleep a little before another attempt. */
-void net_pause(int64_t deadline_ns);
+/* Sleep for that long before another attempt, or until the deadline. */
+void net_pause(int64_t deadline_ns, int64_t length_ns);
 
 /*
  * bootstrap_hub.c

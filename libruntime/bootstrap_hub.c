@@ -17,6 +17,8 @@
 #define SPARE_CLIENTS	64
 /* Those that are let in at a time. */
 #define ACCEPTS		64
+/* How long to wait for a descriptor to be had. */
+#define STARVED_NS	20000000
 /* How long the end waits for what is owed to be taken. */
 #define LINGER_NS	(2 * NSEC_PER_SEC)
 /* What is polled beside the clients. */
@@ -250,10 +252,12 @@ static void accept_some(struct boot_hub *hub)
 			hub_take(hub, fd);
 			continue;
 		}
+		if (fd == -EACCES)
+			continue;
 		/* Without descriptors to be had it stays readable, and the processor busy. */
 		if (fd == -EMFILE || fd == -ENFILE) {
 			make_room(hub);
-			net_pause(NPUWIN_NO_DEADLINE);
+			net_pause(NPUWIN_NO_DEADLINE, STARVED_NS);
 		}
 		return;
 	}

@@ -14,7 +14,6 @@
 #include "bootstrap.h"
 
 #define NSEC_PER_SEC	1000000000LL
-#define RETRY_NS	20000000
 /* An attempt that is not answered is made anew: the other host may have started since. */
 #define ATTEMPT_NS	3000000000LL
 #define BACKLOG		4096
@@ -42,11 +41,11 @@ bool net_wait(int fd, short events, int64_t deadline_ns)
 	return n > 0;
 }
 
-void net_pause(int64_t deadline_ns)
+void net_pause(int64_t deadline_ns, int64_t length_ns)
 {
 	int64_t now = npuwin_now();
 
-	net_wait(-1, 0, deadline_ns - now < RETRY_NS ? deadline_ns : now + RETRY_NS);
+	net_wait(-1, 0, deadline_ns - now < length_ns ? deadline_ns : now + length_ns);
 }
 
 static int parse_unix(const char *path, const char *text, struct boot_address *address,
@@ -243,17 +242,15 @@ int net_accept(int listener)
 	socklen_t length = sizeof(from);
 	int fd;
 
-	for (;;) {
-		fd = accept4(listener, (struct sockaddr *)&from, &length,
-			     SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd < 0)
-			return -errno;
-		if (same_user(fd, from.ss_family)) {
-			tune(fd, from.ss_family);
-			return fd;
-		}
+	fd = accept4(listener, (struct sockaddr *)&from, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	if (!same_user(fd, from.ss_family)) {
 		close(fd);
+		return -EACCES;
 	}
+	tune(fd, from.ss_family);
+	return fd;
 }
 
 /* With nobody at a port of its own host, a socket may get that port and find itself. */

@@ -103,12 +103,14 @@ void channel_put(struct boot_channel *ch, const struct boot_message *msg)
 	ch->held = BOOT_HEADER + msg->length;
 	if (!ch->sealed) {
 		memcpy(ch->out, plain, ch->held);
-		return;
+		goto wipe;
 	}
 	boot_put32(ch->out, (uint32_t)(ch->held + BOOT_SEAL));
 	crypto_secretstream_xchacha20poly1305_push(&ch->push, ch->out + 4, &sealed, plain, ch->held,
 						   ch->out, 4, 0);
 	ch->held = 4 + (size_t)sealed;
+wipe:
+	sodium_memzero(plain, BOOT_HEADER + msg->length);
 }
 
 int channel_send(struct boot_channel *ch)

@@ -356,15 +356,16 @@ struct npuwin_bootstrap_attr {
  * They try until rank 0 answers. Each proves to the other that it knows the secret, and
  * what they exchange is encrypted with keys made from it. Who does not know it is dropped.
  *
- * A rank whose connection is gone can come anew, from another process. Without rank 0's
- * process there is no bootstrap: every call ends with -EPIPE.
+ * A rank whose connection is gone can come anew, from another process. A rank that is taken
+ * is tried until the deadline: a host that lost its power is believed gone only after some
+ * 20 seconds. Without rank 0's process there is no bootstrap: every call ends with -EPIPE.
  *
  * A name in the address is looked up without regard for the deadline.
  *
  * Return: 0; -EINVAL (a value, or nranks or version that differ from rank 0's: the sentence
- * names both); -EACCES (another secret, or another user); -EBUSY (the rank is connected);
- * -EADDRINUSE (another one listens there); -EPROTO (what listens there is no bootstrap);
- * -ETIMEDOUT; -ENOMEM.
+ * names both); -EACCES (another secret, or another user); -EBUSY (the rank is connected
+ * already, and still is at the deadline); -EADDRINUSE (another one listens there); -EPROTO
+ * (what listens there is no bootstrap); -ETIMEDOUT; -ENOMEM.
  */
 NPUWIN_API int npuwin_bootstrap_connect(const struct npuwin_bootstrap_attr *attr,
 					struct npuwin_bootstrap **bootstrap,

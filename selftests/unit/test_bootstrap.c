@@ -311,6 +311,7 @@ static void test_differ(void **state)
 
 	connect_peer(&right, address, 2, 1);
 	peer.attr = make_attr(address, 2, 1);
+	peer.attr.deadline_ns = npuwin_deadline_ms(2000);
 	peer.rc = npuwin_bootstrap_connect(&peer.attr, &peer.bs, &peer.err);
 	assert_error(&peer, -EBUSY, 1, "rank 1 is connected already");
 	peer = right;
@@ -424,6 +425,39 @@ static void test_successor(void **state)
 		for (r = 0; r < 4; r++)
 			peers[r].rc = 0;
 		exchange_peers(peers, 4);
+	}
+}
+
+static void *come_late(void *arg)
+{
+	struct peer *peer = arg;
+
+	peer->rc = npuwin_bootstrap_connect(&peer->attr, &peer->bs, &peer->err);
+	return NULL;
+}
+
+/*
+ * Of a host that lost its power rank 0 learns late, and so long its ranks are taken: who comes
+ * in the place of one tries until its own deadline. The predecessor stays for longer than any
+ * pause of the other's; that the other has tried meanwhile is likely, and not needed.
+ */
+static void test_taken(void **state)
+{
+	struct peer peers[2], next = { 0 };
+	char address[100];
+	int where;
+
+	for (where = TCP; where < PLACES; where++) {
+		connect_all(peers, where, address, 2);
+		next.attr = make_attr(address, 2, 1);
+		start(&next, come_late);
+		net_pause(NPUWIN_NO_DEADLINE, 1500000000);
+		npuwin_bootstrap_free(peers[1].bs);
+		join(&next);
+		if (next.rc)
+			fail_msg("the successor: %s", next.err.text);
+		peers[1] = next;
+		exchange_peers(peers, 2);
 	}
 }
 
@@ -605,6 +639,7 @@ int main(void)
 		cmocka_unit_test(test_differ),
 		cmocka_unit_test(test_deadline),
 		cmocka_unit_test(test_successor),
+		cmocka_unit_test(test_taken),
 		cmocka_unit_test(test_withdrawn),
 		cmocka_unit_test(test_barrier_lost),
 		cmocka_unit_test(test_abort),

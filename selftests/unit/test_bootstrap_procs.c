@@ -228,6 +228,39 @@ static void test_other_user(void **state)
 	}
 }
 
+static void connect_as_other(void *arg)
+{
+	const struct boot_address *place = arg;
+	int fds[8], why;
+	size_t i;
+
+	must(!setgid(65534) && !setuid(65534), "setuid");
+	/* It sees whose the socket is, and goes; rank 0 finds it in its queue all the same. */
+	for (i = 0; i < ARRAY_SIZE(fds); i++)
+		must(net_connect(place, "", far(), &why, NULL) == -EACCES, "connected");
+}
+
+/* However many of others come, each look at the queue is one connection's worth of work. */
+static void test_other_users(void **state)
+{
+	struct boot_address place;
+	struct npuwin_error err;
+	char address[100];
+	int listener, i;
+
+	if (geteuid())
+		skip();
+	make_address(address, sizeof(address), UNIX_ABSTRACT);
+	assert_int_equal(net_parse(address, &place, &err), 0);
+	listener = net_listen(&place, address, &err);
+	assert_true(listener >= 0);
+	reap(spawn(connect_as_other, &place), 0);
+	for (i = 0; i < 8; i++)
+		assert_int_equal(net_accept(listener), -EACCES);
+	assert_int_equal(net_accept(listener), -EAGAIN);
+	close(listener);
+}
+
 /* Where rank 0 has no descriptors left, those who have proved nothing give way. */
 static void test_descriptors(void **state)
 {
@@ -265,6 +298,7 @@ int main(void)
 		cmocka_unit_test(test_first_killed),
 		cmocka_unit_test(test_first_stopped),
 		cmocka_unit_test(test_other_user),
+		cmocka_unit_test(test_other_users),
 		cmocka_unit_test(test_descriptors),
 	};
 
