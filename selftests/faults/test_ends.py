@@ -7,7 +7,9 @@ that QEMU itself takes away is in neither: QEMU 7.2 does not survive that withou
 goes on polling eventfds that it has closed.
 """
 
+import contextlib
 import random
+import socket
 import sys
 from pathlib import Path
 
@@ -125,11 +127,25 @@ def meet(who, number, port):
     return f"--bootstrap tcp:{address} --secret-file secret --local {'2-3' if who else '0-1'}"
 
 
+def free_ports(count):
+    """The first of COUNT ports in a row that nobody here has."""
+    for _ in range(100):
+        first = random.randrange(20000, 30000)
+        with contextlib.ExitStack() as taken:
+            try:
+                for port in range(first, first + count):
+                    taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                return first
+            except OSError:
+                pass
+    raise RuntimeError(f"no {count} free ports in a row")
+
+
 @tests("a guest is killed, its peers are told, and it comes back to them")
 def peer_killed(scene):
     emulator = scene.emulator(DEVICES)
     # The first guest listens; the host hands on what comes from the second one.
-    port = random.randrange(20000, 30000)
+    port = free_ports(2)
     net = ["--net"]
     for number in range(2):
         net += ["--forward", f"{port + number}:{GUEST_PORT + number}"]

@@ -8,10 +8,12 @@ Each guest has a kernel, a driver and two devices of its own. The ranks meet ove
 guests have written is compared here. Needs driver/npuwin.ko and build/bin.
 """
 
+import contextlib
 import json
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,22 @@ GUEST_SECONDS = 280
 # At the first guest, rank 0's; the second one sees the host, which hands connections on.
 FIRST, HOST = "0.0.0.0", "10.0.2.2"
 GUEST_PORT = 7000
+# Each of them meets at a port of its own.
+MAX_STEPS = 16
+
+
+def free_ports(count):
+    """The first of COUNT ports in a row that nobody here has."""
+    for _ in range(100):
+        first = random.randrange(20000, 30000)
+        with contextlib.ExitStack() as taken:
+            try:
+                for port in range(first, first + count):
+                    taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                return first
+            except OSError:
+                pass
+    raise RuntimeError(f"no {count} free ports in a row")
 
 
 class Step:
@@ -44,7 +62,7 @@ class Run:
     def __init__(self, directory):
         self.directory = directory
         self.rng = np.random.default_rng(1)
-        self.port = random.Random(os.getpid()).randrange(20000, 30000)
+        self.port = free_ports(MAX_STEPS)
         self.steps = []
         for name, data in (("secret", os.urandom(32)), ("other", os.urandom(32))):
             (directory / name).write_bytes(data)
@@ -70,6 +88,7 @@ class Run:
 
     def add(self, name, commands, check):
         self.steps.append(Step(name, commands, check))
+        assert len(self.steps) <= MAX_STEPS
 
     def script(self, who):
         """What host WHO does, one step after the other."""
