@@ -355,7 +355,8 @@ static int check_attr(const struct npuwin_bootstrap_attr *attr, struct boot_addr
 	for (i = 0; i < ARRAY_SIZE(attr->reserved); i++)
 		if (attr->reserved[i])
 			return npuwin_fail(err, -EINVAL, rank, NPUWIN_NOBODY,
-					   "bootstrap: reserved[%zu] is not zero", i);
+					   "bootstrap: reserved[%zu] is 0x%" PRIx64 ", want 0", i,
+					   attr->reserved[i]);
 	if (attr->secret_bytes && !attr->secret)
 		return npuwin_fail(err, -EINVAL, rank, NPUWIN_NOBODY,
 				   "bootstrap: the secret is NULL, but has %zu bytes",

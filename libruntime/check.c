@@ -194,8 +194,10 @@ int check_a2av(const struct npuwin_domain *domain, const struct npuwin_a2av *op,
 
 	if (op->mode != NPUWIN_MODE_BLOCK && op->mode != NPUWIN_MODE_ROWS)
 		return bad(domain, err, "mode is %u, want 0 (block) or 1 (rows)", op->mode);
-	if (op->reserved[0] || op->reserved[1])
-		return bad(domain, err, "reserved is not zero");
+	for (i = 0; i < (int)ARRAY_SIZE(op->reserved); i++)
+		if (op->reserved[i])
+			return bad(domain, err, "reserved[%d] is 0x%" PRIx64 ", want 0", i,
+				   op->reserved[i]);
 	rc = check_rail(domain, A2AV, op->rail, err);
 	if (rc)
 		return rc;

@@ -2,6 +2,7 @@
 /*
  * Starting collectives: in the same order on every rail, one rank or many at once.
  */
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,10 +152,9 @@ static int collective_make_way(struct npuwin_domain *const *domains, uint32_t n,
 	}
 	if (!rc)
 		return 0;
-	outcome_abort(domains[0], -ETIMEDOUT);
-	return npuwin_fail(err, -ETIMEDOUT, domains[0]->ep->rank, NPUWIN_NOBODY,
-			   "%s: deadline: an earlier call on the other rail is not complete",
-			   collective_name(kind));
+	rc = outcome_earlier(domains, n, kind, "on the other rail", err);
+	outcome_abort(domains[0], rc);
+	return rc;
 }
 
 int collective_start(struct npuwin_domain *domain, const struct npuwin_a2av *op,
@@ -169,10 +169,9 @@ int collective_start(struct npuwin_domain *domain, const struct npuwin_a2av *op,
 	rc = collective_turn_take(domain, deadline_ns);
 	if (rc) {
 		pthread_mutex_unlock(&domain->lock);
+		rc = outcome_earlier(&domain, 1, kind, "of this rank", err);
 		outcome_abort(domain, rc);
-		return npuwin_fail(err, rc, domain->ep->rank, NPUWIN_NOBODY,
-				   "%s: deadline: an earlier call of this rank is not complete",
-				   collective_name(kind));
+		return rc;
 	}
 	rc = collective_prepare(domain, kind, op, err);
 	if (rc)
@@ -221,6 +220,23 @@ struct group {
 	struct job **jobs;
 };
 
+static int check_result(const char *what, uint32_t rank, const struct npuwin_a2av_result *result,
+			struct npuwin_error *err)
+{
+	size_t i;
+
+	if (result->reserved0)
+		return npuwin_fail(err, -EINVAL, rank, NPUWIN_NOBODY,
+				   "%s: reserved0 of the result is 0x%" PRIx32 ", want 0", what,
+				   result->reserved0);
+	for (i = 0; i < ARRAY_SIZE(result->reserved); i++)
+		if (result->reserved[i])
+			return npuwin_fail(err, -EINVAL, rank, NPUWIN_NOBODY,
+					   "%s: reserved[%zu] of the result is 0x%" PRIx64
+					   ", want 0", what, i, result->reserved[i]);
+	return 0;
+}
+
 static int group_check(struct group *group, const struct npuwin_a2av_result *results,
 		       struct npuwin_error *err)
 {
@@ -248,11 +264,8 @@ static int group_check(struct group *group, const struct npuwin_a2av_result *res
 					   "%s: domains[%u] and domains[%u] are both rank %u",
 					   what, group->by_rank[rank], i, rank);
 		group->by_rank[rank] = (uint16_t)i;
-		if (results && (results[i].reserved0 || results[i].reserved[0] ||
-				results[i].reserved[1] || results[i].reserved[2] ||
-				results[i].reserved[3]))
-			return npuwin_fail(err, -EINVAL, rank, NPUWIN_NOBODY,
-					   "%s: reserved of the result is not zero", what);
+		if (results && check_result(what, rank, &results[i], err))
+			return -EINVAL;
 	}
 	for (rank = 0; rank < nranks; rank++)
 		if (group->by_rank[rank] != UINT16_MAX)
@@ -276,10 +289,8 @@ static int group_take_turns(struct group *group, struct npuwin_error *err)
 		pthread_mutex_unlock(&domain->lock);
 		if (!rc)
 			continue;
+		rc = outcome_earlier(&domain, 1, group->kind, "of this rank", err);
 		outcome_abort(domain, rc);
-		npuwin_fail(err, rc, domain->ep->rank, NPUWIN_NOBODY,
-			    "%s: deadline: an earlier call of this rank is not complete",
-			    collective_name(group->kind));
 		goto give;
 	}
 	return 0;

@@ -485,6 +485,11 @@ int outcome_domain(const struct npuwin_domain *domain, const char *what,
 /* What a program's completion that is neither OK, TIMEOUT nor MISMATCH means for @what. */
 int outcome_status(const struct npuwin_domain *domain, const char *what,
 		   const struct npuwin_cqe *cqe, struct npuwin_error *err);
+/* The deadline of a call of @kind on @domains passed while an earlier one, "@which", was in the
+ * way. Returns -ETIMEDOUT, and tells for whom that one waits, where it shows. Not locked.
+ */
+int outcome_earlier(struct npuwin_domain *const *domains, uint32_t n, uint32_t kind,
+		    const char *which, struct npuwin_error *err);
 /* What became of the call of @request, whose job is done. */
 int outcome_request(const struct npuwin_request *request, struct npuwin_error *err);
 

@@ -31,7 +31,8 @@ int domain_check_attr(const struct npuwin_domain_attr *attr, bool named,
 	for (i = 0; i < sizeof(attr->reserved) / sizeof(*attr->reserved); i++)
 		if (attr->reserved[i])
 			return npuwin_fail(err, -EINVAL, (int32_t)attr->rank, NPUWIN_NOBODY,
-					   "reserved[%zu] is not zero", i);
+					   "reserved[%zu] is 0x%" PRIx64 ", want 0", i,
+					   attr->reserved[i]);
 	if (named && (!length || length > 64 || memchr(attr->name, '/', length)))
 		return npuwin_fail(err, -EINVAL, (int32_t)attr->rank, NPUWIN_NOBODY,
 				   "the name \"%.64s\" is not 1..64 bytes without '/'",

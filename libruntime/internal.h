@@ -208,6 +208,10 @@ int job_run(struct job **jobs, uint32_t n, struct npuwin_error *err);
  * 0 done, -EAGAIN not.
  */
 int job_test(struct job *job);
+/* Whether @job, if it is one that the library executes, is at a TWAIT by rank: its descriptor's
+ * index, and for whom.
+ */
+bool job_waits_for(struct job *job, uint64_t *desc, uint32_t *rank);
 /* 0 all done, -EAGAIN when the deadline passes. */
 int job_wait(struct job **jobs, uint32_t n, int64_t deadline_ns);
 /* Descriptor that is readable once the job is done; the job then needs no caller. */

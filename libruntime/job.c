@@ -311,6 +311,24 @@ void job_kick(struct job_queue *q)
 	notified(q->ep, q->ep->rank);
 }
 
+bool job_waits_for(struct job *job, uint64_t *desc, uint32_t *rank)
+{
+	const struct npuwin_desc *at;
+	bool waits = false;
+
+	if (!job_driven(job))
+		return false;
+	pthread_mutex_lock(&job->ep->jobs->lock);
+	if (!job->done) {
+		at = &job->descs[job->pos];
+		waits = at->opcode == NPUWIN_OP_TWAIT && at->flags & NPUWIN_TWAIT_F_BY_RANK;
+		*desc = job->pos;
+		*rank = (uint32_t)job->cursor.row;
+	}
+	pthread_mutex_unlock(&job->ep->jobs->lock);
+	return waits;
+}
+
 int job_start(struct job *job, struct npuwin_error *err)
 {
 	struct job_queue *q = job->ep->jobs;

@@ -180,6 +180,57 @@ static int outcome_timeout(const struct npuwin_request *request, const char *wha
 			   what, cqe->cell, cqe->cell, cqe->value, 1);
 }
 
+/**
+ * struct late - Whom a call waits for.
+ * @rank: who, or NPUWIN_NO_RANK where it does not show
+ * @entered: it has made the call, and not delivered
+ */
+struct late {
+	uint32_t rank;
+	bool entered;
+};
+
+/* For the oldest call of @domain that shows it. */
+static struct late late_in(struct npuwin_domain *domain)
+{
+	struct late late = { .rank = NPUWIN_NO_RANK };
+	struct npuwin_request *request;
+	uint64_t desc, before;
+	uint32_t rank;
+
+	pthread_mutex_lock(&domain->lock);
+	for (request = domain->plans->live; request; request = request->next) {
+		if (!request->armed || request->settled ||
+		    !job_waits_for(&request->job, &desc, &rank))
+			continue;
+		late.rank = rank;
+		before = request->job.count - request->plan->count;
+		late.entered = desc >= before + handshake_count(domain->ep->nranks);
+	}
+	pthread_mutex_unlock(&domain->lock);
+	return late;
+}
+
+int outcome_earlier(struct npuwin_domain *const *domains, uint32_t n, uint32_t kind,
+		    const char *which, struct npuwin_error *err)
+{
+	const char *what = collective_name(kind);
+	struct late late;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		late = late_in(domains[i]);
+		if (late.rank != NPUWIN_NO_RANK)
+			return npuwin_fail(err, -ETIMEDOUT, domains[i]->ep->rank, (int32_t)late.rank,
+					   "%s: deadline: an earlier call %s is not complete: rank %u has %s",
+					   what, which, late.rank,
+					   late.entered ? "entered it but not delivered" :
+							  "not entered it");
+	}
+	return npuwin_fail(err, -ETIMEDOUT, domains[0]->ep->rank, NPUWIN_NOBODY,
+			   "%s: deadline: an earlier call %s is not complete", what, which);
+}
+
 static int outcome_mismatch(const struct npuwin_request *request, const char *what,
 			    struct npuwin_error *err)
 {

@@ -121,7 +121,7 @@ static int put_check(const struct npuwin_domain *domain, const struct npuwin_put
 				   put->op);
 	if (put->reserved)
 		return npuwin_fail(err, -EINVAL, rank, NPUWIN_NOBODY,
-				   "put: reserved is not zero");
+				   "put: reserved is 0x%x, want 0", put->reserved);
 	rc = check_rail(domain, "put", put->rail, err);
 	if (!rc)
 		rc = rows_extent(domain, "src", put->rows, put->row_bytes, put->src_stride,

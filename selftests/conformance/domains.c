@@ -109,8 +109,8 @@ static void values_party(struct party *p)
 	REFUSED(attr.rank = UINT32_MAX, "rank");
 	REFUSED(attr.flags = 1U << 1, "flags");
 	REFUSED(attr.flags = 1U << 31, "flags");
-	REFUSED(attr.reserved[0] = 1, "reserved");
-	REFUSED(attr.reserved[3] = 1ULL << 63, "reserved");
+	REFUSED(attr.reserved[0] = 1, "reserved[0] is 0x1, want 0");
+	REFUSED(attr.reserved[3] = 1ULL << 63, "reserved[3] is 0x8000000000000000");
 #undef REFUSED
 	attr = good;
 	attr.device = npuwin_device_count(ctx);

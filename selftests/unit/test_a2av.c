@@ -502,7 +502,10 @@ static void test_group_arguments(void **state)
 		     -EINVAL, "domains[2] has 2 ranks, domains[0] has 3");
 	results[1].reserved[3] = 1;
 	assert_error(l, npuwin_all_to_all_v_group(l->domain, l->op, 3, far(), results, &l->err),
-		     -EINVAL, "reserved");
+		     -EINVAL, "reserved[3] of the result is 0x1, want 0");
+	results[1].reserved0 = 0x80000000;
+	assert_error(l, npuwin_all_to_all_v_group(l->domain, l->op, 3, far(), results, &l->err),
+		     -EINVAL, "reserved0 of the result is 0x80000000, want 0");
 	/* The last one's argument keeps all from starting. */
 	l->op[2].mode = 7;
 	assert_error(l, npuwin_all_to_all_v_group(l->domain, l->op, 3, far(), NULL, &l->err),

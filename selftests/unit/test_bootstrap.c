@@ -203,7 +203,7 @@ static void test_values(void **state)
 	peer.attr = make_attr("tcp:127.0.0.1:7000", 2, 1);
 	peer.attr.reserved[3] = 1;
 	peer.rc = npuwin_bootstrap_connect(&peer.attr, &peer.bs, &peer.err);
-	assert_error(&peer, -EINVAL, NPUWIN_NOBODY, "reserved[3]");
+	assert_error(&peer, -EINVAL, NPUWIN_NOBODY, "reserved[3] is 0x1, want 0");
 	peer.rc = npuwin_bootstrap_local(1025, none, &peer.err);
 	assert_error(&peer, -EINVAL, NPUWIN_NOBODY, "nranks is 1025");
 	npuwin_bootstrap_free(NULL);

@@ -222,9 +222,9 @@ static void test_flags(void **state)
 	c->op.rail = 2;
 	refused(c, -EINVAL, "rail is 2");
 	c->op.reserved[0] = 1;
-	refused(c, -EINVAL, "reserved");
+	refused(c, -EINVAL, "reserved[0] is 0x1, want 0");
 	c->op.reserved[1] = 1ULL << 63;
-	refused(c, -EINVAL, "reserved");
+	refused(c, -EINVAL, "reserved[1] is 0x8000000000000000, want 0");
 }
 
 /* A plan that exists is no way around the checks. */

@@ -261,7 +261,7 @@ static void test_values(void **state)
 	bad.reserved[2] = 1;
 	stage->rc = npuwin_domain_join_bootstrap(stage->ctx, &stage->attr, &bad, &stage->domain,
 						 &stage->err);
-	assert_failed(1, -EINVAL, "reserved[2] of the bootstrap");
+	assert_failed(1, -EINVAL, "reserved[2] of the bootstrap is 0x1, want 0");
 	assert_null(stage->domain);
 	teardown(2);
 }

@@ -155,7 +155,7 @@ static void test_put_arguments(void **state)
 	REFUSED(-EINVAL, "dst_rank is 2", put.dst_rank = 2);
 	REFUSED(-EINVAL, "op is 3", put.op = 3);
 	REFUSED(-EINVAL, "rail is 2", put.rail = 2);
-	REFUSED(-EINVAL, "reserved", put.reserved = 1);
+	REFUSED(-EINVAL, "reserved is 0x1, want 0", put.reserved = 1);
 	REFUSED(-EINVAL, "src_stride is 9, less than the row of 10", put.src_stride = 9);
 	REFUSED(-EINVAL, "dst_stride is 0, less than the row of 10", put.dst_stride = 0);
 	REFUSED(-ERANGE, "src: 42 bytes at offset 4055 are outside", put.src_offset = 4055);

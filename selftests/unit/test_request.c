@@ -200,6 +200,123 @@ static void test_other_rail_is_stuck(void **state)
 	local_close(l);
 }
 
+static int32_t *cell_of(struct local *l, uint32_t rank, uint64_t offset)
+{
+	return (int32_t *)(l->domain[rank]->ep->window[rank] + offset);
+}
+
+static void assert_late(const struct local *l, int32_t peer, const char *sentence)
+{
+	assert_int_equal(l->err.rank, 0);
+	assert_int_equal(l->err.peer, peer);
+	assert_string_equal(l->err.text, sentence);
+}
+
+/* Requests go on while somebody looks. */
+static void look(struct npuwin_request *request)
+{
+	assert_int_equal(npuwin_request_test(request, NULL, NULL), -EAGAIN);
+}
+
+static void expect_late(struct local *l, uint32_t rank, const char *sentence)
+{
+	struct npuwin_a2av op = l->op[0];
+	struct npuwin_request *none;
+
+	op.rail = NPUWIN_RAIL_DIRECT;
+	assert_int_equal(npuwin_all_to_all_v_start(l->domain[0], &op, npuwin_deadline_ms(10),
+						   &none, &l->err), -ETIMEDOUT);
+	assert_late(l, (int32_t)rank, sentence);
+}
+
+/* Whom the earlier call waits for is told, and what for. */
+static void test_other_rail_tells_whom(void **state)
+{
+	struct local *l = local_open(4, 1 << 18);
+	struct npuwin_request *request[4] = { NULL };
+	uint32_t r;
+
+	local_operands(l, 2, 4, NPUWIN_FP32);
+	for (r = 0; r < 4; r++) {
+		request[r] = r == 2 ? NULL : start(l, r);
+		if (request[r])
+			look(request[r]);
+	}
+	expect_late(l, 2, "all_to_all_v: deadline: an earlier call on the other rail is not complete: rank 2 has not entered it");
+	for (r = 0; r < 4; r++)
+		npuwin_request_free(request[r]);
+	assert_ok(l, npuwin_domain_reset_group(l->domain, 4, far(), &l->err));
+
+	/* The last one enters, and is not heard of again. */
+	for (r = 0; r < 3; r++) {
+		request[r] = start(l, r);
+		look(request[r]);
+	}
+	for (r = 0; r < 3; r++) {
+		memcpy(cell_of(l, r, handshake_slot(4, 0, 3)), &request[r]->signature,
+		       sizeof(struct signature));
+		__atomic_store_n(cell_of(l, r, handshake_ready(4, 0, 3)), 1, __ATOMIC_RELEASE);
+	}
+	for (r = 0; r < 3; r++)
+		look(request[r]);
+	expect_late(l, 3, "all_to_all_v: deadline: an earlier call on the other rail is not complete: rank 3 has entered it but not delivered");
+	for (r = 0; r < 3; r++)
+		npuwin_request_free(request[r]);
+	assert_ok(l, npuwin_domain_reset_group(l->domain, 4, far(), &l->err));
+	local_exchange(l, 0);
+	local_close(l);
+}
+
+struct lonely {
+	struct local *l;
+	struct npuwin_error err;
+	int rc;
+};
+
+static void *call_alone(void *arg)
+{
+	struct lonely *caller = arg;
+
+	caller->rc = npuwin_all_to_all_v(caller->l->domain[0], &caller->l->op[0], far(), NULL,
+					 &caller->err);
+	return NULL;
+}
+
+/* So is it where the earlier call is another thread's, which is in it. */
+static void test_turn_tells_whom(void **state)
+{
+	static const char sentence[] =
+		"all_to_all_v: deadline: an earlier call of this rank is not complete: rank 1 has not entered it";
+	struct local *l = local_open(2, 1 << 18);
+	struct npuwin_request *none;
+	struct lonely caller = { .l = l };
+	pthread_t thread;
+	int32_t *ready;
+	int grouped, rc;
+
+	local_operands(l, 2, 4, NPUWIN_FP32);
+	ready = cell_of(l, 1, handshake_ready(2, 0, 0));
+	for (grouped = 0; grouped < 2; grouped++) {
+		assert_int_equal(pthread_create(&thread, NULL, call_alone, &caller), 0);
+		/* It has told the other one that it is in the call. */
+		while (!__atomic_load_n(ready, __ATOMIC_RELAXED))
+			sched_yield();
+		if (grouped)
+			rc = npuwin_all_to_all_v_group(l->domain, l->op, 2, npuwin_deadline_ms(10),
+						       NULL, &l->err);
+		else
+			rc = npuwin_all_to_all_v_start(l->domain[0], &l->op[0],
+						       npuwin_deadline_ms(10), &none, &l->err);
+		assert_int_equal(rc, -ETIMEDOUT);
+		assert_late(l, 1, sentence);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(caller.rc, -ECANCELED);
+		assert_ok(l, npuwin_domain_reset_group(l->domain, 2, far(), &l->err));
+	}
+	local_exchange(l, 0);
+	local_close(l);
+}
+
 /* A mismatch between calls that agree, all in flight: ranks stay in step. */
 static void test_mismatch_in_between(void **state)
 {
@@ -422,6 +539,8 @@ int main(void)
 		cmocka_unit_test(test_fd),
 		cmocka_unit_test(test_both_rails),
 		cmocka_unit_test(test_other_rail_is_stuck),
+		cmocka_unit_test(test_other_rail_tells_whom),
+		cmocka_unit_test(test_turn_tells_whom),
 		cmocka_unit_test(test_mismatch_in_between),
 		cmocka_unit_test(test_mismatch_seen_late),
 		cmocka_unit_test(test_too_many),
