@@ -95,14 +95,13 @@ def attribute(scene):
         [[ -e $list ]] || fail "no $list"
         for device in /sys/class/npuwin/npuwin*/device; do
             read -r first last _ < <(sed -n 3p "$device/resource")
-            mapped=0
+            mapped=
             while read -r _ _ range kind; do
                 range=${{range%]}}
                 ((0x${{range#*-0x}} <= first || ${{range%-*}} > last)) && continue
-                [[ $kind == write-back ]] || fail "$device: $range: $kind"
-                mapped=1
+                [[ ${{mapped:=$kind}} == "$kind" ]] || fail "$device: $mapped and $kind"
             done < <(grep "\\[mem" $list)
-            ((mapped)) || fail "$device: not mapped"
+            [[ $mapped ]] || fail "$device: not mapped"
         done
         reset_device 1
         ended
