@@ -105,7 +105,8 @@ static int check_bootstrap(const struct npuwin_domain_attr *attr,
 	for (i = 0; i < ARRAY_SIZE(bs->reserved); i++)
 		if (bs->reserved[i])
 			return npuwin_fail(err, -EINVAL, NPUWIN_NOBODY, NPUWIN_NOBODY,
-					   "reserved[%zu] of the bootstrap is 0x%" PRIx64 ", want 0", i,
+					   "reserved[%zu] of the bootstrap is 0x%" PRIx64
+					   ", want 0", i,
 					   bs->reserved[i]);
 	if (attr->nranks != bs->nranks)
 		return npuwin_fail(err, -EINVAL, NPUWIN_NOBODY, NPUWIN_NOBODY,

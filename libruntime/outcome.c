@@ -221,7 +221,8 @@ int outcome_earlier(struct npuwin_domain *const *domains, uint32_t n, uint32_t k
 	for (i = 0; i < n; i++) {
 		late = late_in(domains[i]);
 		if (late.rank != NPUWIN_NO_RANK)
-			return npuwin_fail(err, -ETIMEDOUT, domains[i]->ep->rank, (int32_t)late.rank,
+			return npuwin_fail(err, -ETIMEDOUT, domains[i]->ep->rank,
+					   (int32_t)late.rank,
 					   "%s: deadline: an earlier call %s is not complete: rank %u has %s",
 					   what, which, late.rank,
 					   late.entered ? "entered it but not delivered" :

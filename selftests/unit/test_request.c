@@ -285,8 +285,8 @@ static void *call_alone(void *arg)
 /* So is it where the earlier call is another thread's, which is in it. */
 static void test_turn_tells_whom(void **state)
 {
-	static const char sentence[] =
-		"all_to_all_v: deadline: an earlier call of this rank is not complete: rank 1 has not entered it";
+	static const char sentence[] = "all_to_all_v: deadline: an earlier call of this rank is not "
+		"complete: rank 1 has not entered it";
 	struct local *l = local_open(2, 1 << 18);
 	struct npuwin_request *none;
 	struct lonely caller = { .l = l };
