@@ -192,7 +192,7 @@ static int npuwin_pci_identify(struct npuwin_pci *npci)
 	int ret;
 
 	/* A rank's notify registers are mapped alone. */
-	if (PAGE_SIZE != NPUWIN_HW_PAGE || size < fixed ||
+	if (NPUWIN_HW_PAGE != PAGE_SIZE || size < fixed ||
 	    pci_resource_len(pdev, NPUWIN_HW_BAR_DOORBELL) < registers)
 		return -ENODEV;
 	ret = pcim_enable_device(pdev);

@@ -396,7 +396,8 @@ bool npuwin_pci_queue_stuck(struct npuwin_queue *queue, const struct npuwin_pci_
 		pq->times = 0;
 		goto out_unlock;
 	}
-	stuck = (u64)++pq->times * NPUWIN_PCI_WATCH_MS > allowance;
+	pq->times++;
+	stuck = (u64)pq->times * NPUWIN_PCI_WATCH_MS > allowance;
 	if (stuck)
 		dev_err(&npci->pdev->dev, "queue %u: descriptor %llu of %llu, opcode %u, is not done after %llu ms\n",
 			pq->id, queue->tail, queue->head, npuwin_queue_desc(queue)->opcode,

@@ -14,6 +14,7 @@
 static const char *const attributes[] = {
 	"name", "firmware", "abi_level", "queues", "domains", "state", "fabric_id",
 };
+
 static const char *const groups[] = { "stats", "errors" };
 
 int devices_open(struct devices *devs, const char *provider)

@@ -25,14 +25,9 @@
 
 static const char *const names[] = { "doorbells", "interrupts", "descriptors" };
 
-#define NAMES		(sizeof(names) / sizeof(names[0]))
+#define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
 
-/**
- * struct shared - What the ranks share.
- * @nranks: how many there are
- * @count: how many times to exchange
- * @stage: all ranks and the first thread meet here
- */
+/* What the ranks share. At the stage all of them and the first thread meet. */
 static struct {
 	uint32_t nranks;
 	unsigned int count;
@@ -105,7 +100,7 @@ static void *rank_main(void *arg)
 static uint64_t counter(uint32_t device, const char *name)
 {
 	char path[96];
-	uint64_t value;
+	uint64_t value = 0;
 	FILE *f;
 
 	snprintf(path, sizeof(path), "/sys/class/npuwin/npuwin%" PRIu32 "/stats/%s", device,
@@ -125,13 +120,13 @@ static void wait_for(const char *file)
 
 static void watch(const char *go, const char *end)
 {
-	uint64_t before[MOST_RANKS][NAMES];
+	uint64_t before[MOST_RANKS][ARRAY_SIZE(names)];
 	uint32_t device;
 	size_t i;
 
 	pthread_barrier_wait(&shared.stage);
 	for (device = 0; device < shared.nranks; device++)
-		for (i = 0; i < NAMES; i++)
+		for (i = 0; i < ARRAY_SIZE(names); i++)
 			before[device][i] = counter(device, names[i]);
 	puts("@before");
 	fflush(stdout);
@@ -141,7 +136,7 @@ static void watch(const char *go, const char *end)
 	pthread_barrier_wait(&shared.stage);
 	for (device = 0; device < shared.nranks; device++) {
 		printf("%" PRIu32, device);
-		for (i = 0; i < NAMES; i++)
+		for (i = 0; i < ARRAY_SIZE(names); i++)
 			printf(" %" PRIu64, counter(device, names[i]) - before[device][i]);
 		puts("");
 	}

@@ -248,10 +248,12 @@ static void fuzz_cqe(struct input *in)
 	/* What a device would say of it. */
 	cqe.status = cqe.status % 12 + 1;
 	cqe.rank = cqe.rank % 2 ? NPUWIN_NO_RANK : cqe.rank % nranks;
-	if (desc.opcode != NPUWIN_OP_TWAIT || !desc.rows)
-		cqe.cell = cqe.value = 0;
-	else
+	if (desc.opcode != NPUWIN_OP_TWAIT || !desc.rows) {
+		cqe.cell = 0;
+		cqe.value = 0;
+	} else {
 		cqe.cell %= desc.rows;
+	}
 	insist(!npuwin_hw_cqe_wrong(&cqe, &desc, nranks));
 	if (desc.flags & NPUWIN_DESC_F_CQE) {
 		cqe.status = NPUWIN_ST_OK;

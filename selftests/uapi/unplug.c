@@ -322,7 +322,7 @@ static void *sleeper_thread(void *arg)
 {
 	struct sleeper *sleeper = arg;
 
-	/* With a deadline it would look once more when that passes, and see what did not wake it. */
+	/* At a deadline it would look once more, and see what did not wake it. */
 	sleeper->ret = signal_wait(sleeper->domain, &sleeper->sig, 1, NPUWIN_NO_DEADLINE, NULL,
 				   NULL);
 	return NULL;

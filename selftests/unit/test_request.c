@@ -285,8 +285,6 @@ static void *call_alone(void *arg)
 /* So is it where the earlier call is another thread's, which is in it. */
 static void test_turn_tells_whom(void **state)
 {
-	static const char sentence[] = "all_to_all_v: deadline: an earlier call of this rank is not "
-		"complete: rank 1 has not entered it";
 	struct local *l = local_open(2, 1 << 18);
 	struct npuwin_request *none;
 	struct lonely caller = { .l = l };
@@ -308,7 +306,8 @@ static void test_turn_tells_whom(void **state)
 			rc = npuwin_all_to_all_v_start(l->domain[0], &l->op[0],
 						       npuwin_deadline_ms(10), &none, &l->err);
 		assert_int_equal(rc, -ETIMEDOUT);
-		assert_late(l, 1, sentence);
+		assert_late(l, 1,
+			    "all_to_all_v: deadline: an earlier call of this rank is not complete: rank 1 has not entered it");
 		assert_int_equal(pthread_join(thread, NULL), 0);
 		assert_int_equal(caller.rc, -ECANCELED);
 		assert_ok(l, npuwin_domain_reset_group(l->domain, 2, far(), &l->err));
