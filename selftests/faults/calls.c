@@ -99,16 +99,19 @@ static void *rank_main(void *arg)
 
 static uint64_t counter(uint32_t device, const char *name)
 {
-	char path[96];
-	uint64_t value = 0;
+	char path[96], text[32], *end;
+	uint64_t value;
 	FILE *f;
 
 	snprintf(path, sizeof(path), "/sys/class/npuwin/npuwin%" PRIu32 "/stats/%s", device,
 		 name);
 	f = fopen(path, "re");
-	if (!f || fscanf(f, "%" SCNu64, &value) != 1)
-		die(path, "no number");
+	if (!f || !fgets(text, sizeof(text), f))
+		die(path, "cannot be read");
 	fclose(f);
+	value = strtoull(text, &end, 10);
+	if (end == text)
+		die(path, "no number");
 	return value;
 }
 

@@ -47,12 +47,13 @@ TEST_F(sysfs, agrees_with_query)
 
 	ASSERT_EQ(0, call(self->team.rank[0].fd, NPUWIN_IOC_QUERY, &query));
 	EXPECT_STREQ((char *)query.backend, text_of(0, "backend", text, sizeof(text)));
-	EXPECT_EQ(query.numa_node, atoi(text_of(0, "numa_node", text, sizeof(text))));
+	EXPECT_EQ(query.numa_node,
+		  strtol(text_of(0, "numa_node", text, sizeof(text)), NULL, 10));
 	EXPECT_EQ(query.memory_total, device_attr(0, "memory_total"));
 	EXPECT_EQ(query.memory_used, device_attr(0, "memory_used"));
 	EXPECT_NE(0, strlen(text_of(0, "name", text, sizeof(text))));
 	EXPECT_NE(0, strlen(text_of(0, "firmware", text, sizeof(text))));
-	EXPECT_GE(atoi(text_of(0, "abi_level", text, sizeof(text))), 1);
+	EXPECT_GE(strtol(text_of(0, "abi_level", text, sizeof(text)), NULL, 10), 1);
 	if (query.caps & NPUWIN_CAP_FABRIC) {
 		EXPECT_STREQ("ready", text_of(0, "state", text, sizeof(text)));
 		EXPECT_NE(0, strtoull(text_of(0, "fabric_id", text, sizeof(text)), NULL, 16));
