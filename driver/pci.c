@@ -183,7 +183,7 @@ static const struct npuwin_backend_ops npuwin_pci_ops = {
  */
 static int npuwin_pci_identify(struct npuwin_pci *npci)
 {
-	const u64 fixed = NPUWIN_HW_CONTROL + NPUWIN_HW_PAGE;
+	const u64 page = NPUWIN_HW_PAGE, fixed = NPUWIN_HW_CONTROL + page;
 	const u64 registers = NPUWIN_HW_REG_DOORBELL + sizeof(u32);
 	struct pci_dev *pdev = npci->pdev;
 	u64 size = pci_resource_len(pdev, NPUWIN_HW_BAR_MEMORY);
@@ -192,7 +192,7 @@ static int npuwin_pci_identify(struct npuwin_pci *npci)
 	int ret;
 
 	/* A rank's notify registers are mapped alone. */
-	if (NPUWIN_HW_PAGE != PAGE_SIZE || size < fixed ||
+	if (page != PAGE_SIZE || size < fixed ||
 	    pci_resource_len(pdev, NPUWIN_HW_BAR_DOORBELL) < registers)
 		return -ENODEV;
 	ret = pcim_enable_device(pdev);
