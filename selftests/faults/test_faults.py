@@ -4,8 +4,13 @@
 npuwin-emu can make, a run in a guest ends in a correct result or in an error that says what
 has happened, and after what helps against the fault the next one is correct."""
 
+import mmap
 import os
+import random
+import struct
 import sys
+import threading
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
@@ -82,5 +87,79 @@ add("a device that lies all the time",
     done
     wait $stress
     """)
+
+
+class Scribbler:
+    """Writes garbage over what the devices of an emulator write, until it is stopped."""
+
+    # Identification, and where in it the regions begin: see hardware.rst.
+    MAGIC, REGIONS = b"NPUWIN-H", 0xa0
+    STATUS = (0x400, 0x100)
+    # Responses, events, states of queues and of endpoints, rings.
+    WRITTEN = (1, 2, 4, 6, 8)
+
+    def __init__(self, pid, seed):
+        self.random = random.Random(seed)
+        self.memories = []
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            if os.readlink(fd).startswith("/memfd:"):
+                with open(fd, "r+b") as file:
+                    memory = mmap.mmap(file.fileno(), 0)
+                if memory[:8] == self.MAGIC:
+                    self.memories.append((memory, self.places(memory)))
+        self.going = True
+        self.thread = threading.Thread(target=self.scribble, daemon=True)
+        self.thread.start()
+
+    def places(self, memory):
+        regions = [struct.unpack_from("<QQ", memory, self.REGIONS + 16 * n) for n in range(10)]
+        # What is in use of a region is mostly at its begin.
+        return [self.STATUS] + [(offset, min(size, 4096))
+                                for offset, size in (regions[n] for n in self.WRITTEN)]
+
+    def scribble(self):
+        values = (0, 1, 2, 0xffffffff, 0x80000000)
+        while self.going:
+            memory, places = self.random.choice(self.memories)
+            offset, size = self.random.choice(places)
+            at = offset + 4 * self.random.randrange(size // 4)
+            value = self.random.choice((*values, self.random.getrandbits(32),
+                                        (struct.unpack_from("<I", memory, at)[0] + 1) & 0xffffffff))
+            struct.pack_into("<I", memory, at, value)
+            time.sleep(0.001)
+
+    def stop(self):
+        self.going = False
+        self.thread.join()
+
+
+@tests("devices whose every word may lie")
+def words(scene):
+    emulator = scene.emulator(DEVICES)
+    guest = scene.guest(f"""
+        load {DEVICES}
+        correct
+        mark loaded
+        "$top/build/tests/uapi/stress" >/dev/null &
+        while ! told end; do
+            exchange --iterations 100 --processes
+            exchange --iterations 100 --rail direct
+        done
+        wait
+        dmesg | grep -q 'device has failed' || fail 'no lie was found out'
+        for n in 0 1 2 3; do
+            reset_device $n || fail "device $n does not come back"
+        done
+        correct --iterations 3
+        farewell
+        """, emulator.sockets)
+    guest.until("loaded")
+    scribbler = Scribbler(emulator.process.pid, 1)
+    assert len(scribbler.memories) == DEVICES
+    time.sleep(SECONDS)
+    scribbler.stop()
+    guest.tell("end")
+    guest.ended(600)
+
 
 tests.run()
