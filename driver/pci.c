@@ -36,7 +36,7 @@ void npuwin_pci_fail(struct npuwin_pci *npci, const char *why)
 }
 
 /* Nobody starts the device anew from here on. What has failed by now has been seen to. */
-static void npuwin_pci_retire(struct npuwin_pci *npci)
+static void npuwin_pci_end_resets(struct npuwin_pci *npci)
 {
 	spin_lock(&npci->fail_lock);
 	npci->removed = true;
@@ -329,7 +329,7 @@ static int npuwin_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id
 
 err_stop:
 	npuwin_pci_irq_exit(npci);
-	npuwin_pci_retire(npci);
+	npuwin_pci_end_resets(npci);
 	npuwin_pci_stop(npci);
 err_put:
 	put_device(&ndev->dev);
@@ -347,7 +347,7 @@ static void npuwin_pci_remove(struct pci_dev *pdev)
 	npuwin_device_unregister(ndev);
 	cancel_delayed_work_sync(&npci->watch);
 	npuwin_pci_irq_exit(npci);
-	npuwin_pci_retire(npci);
+	npuwin_pci_end_resets(npci);
 	cancel_work_sync(&npci->peers_work);
 	npuwin_pci_stop(npci);
 	put_device(&ndev->dev);
