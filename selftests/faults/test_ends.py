@@ -7,15 +7,14 @@ that QEMU itself takes away is in neither: QEMU 7.2 does not survive that withou
 goes on polling eventfds that it has closed.
 """
 
-import contextlib
-import random
-import socket
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools/lib"))
 
 from machines import Tests, until  # noqa: E402
+from ports import free_ports  # noqa: E402
 
 DEVICES = 4
 GUEST_PORT = 7000
@@ -125,20 +124,6 @@ def meet(who, number, port):
     """Options by which guest WHO brings two ranks of four."""
     address = f"10.0.2.2:{port + number}" if who else f"0.0.0.0:{GUEST_PORT + number}"
     return f"--bootstrap tcp:{address} --secret-file secret --local {'2-3' if who else '0-1'}"
-
-
-def free_ports(count):
-    """The first of COUNT ports in a row that nobody here has."""
-    for _ in range(100):
-        first = random.randrange(20000, 30000)
-        with contextlib.ExitStack() as taken:
-            try:
-                for port in range(first, first + count):
-                    taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                return first
-            except OSError:
-                pass
-    raise RuntimeError(f"no {count} free ports in a row")
 
 
 @tests("a guest is killed, its peers are told, and it comes back to them")

@@ -8,12 +8,9 @@ Each guest has a kernel, a driver and two devices of its own. The ranks meet ove
 guests have written is compared here. Needs driver/npuwin.ko and build/bin.
 """
 
-import contextlib
 import json
 import os
-import random
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +19,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "selftests/tools/lib"))
 
+from ports import free_ports  # noqa: E402
 from tap import NPUWIN, exchange, np, random_array  # noqa: E402
 
 SKIP_STATUS = 4
@@ -31,20 +29,6 @@ FIRST, HOST = "0.0.0.0", "10.0.2.2"
 GUEST_PORT = 7000
 # Each of them meets at a port of its own.
 MAX_STEPS = 16
-
-
-def free_ports(count):
-    """The first of COUNT ports in a row that nobody here has."""
-    for _ in range(100):
-        first = random.randrange(20000, 30000)
-        with contextlib.ExitStack() as taken:
-            try:
-                for port in range(first, first + count):
-                    taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                return first
-            except OSError:
-                pass
-    raise RuntimeError(f"no {count} free ports in a row")
 
 
 class Step:

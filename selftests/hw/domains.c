@@ -7,16 +7,6 @@
 
 #include "hw.h"
 
-static struct npuwin_desc d_wait_by_rank(uint32_t nranks)
-{
-	struct npuwin_desc desc = d_wait(0, NPUWIN_CMP_EQ, 1, NEVER);
-
-	desc.rows = nranks;
-	desc.src_stride = 4;
-	desc.flags = NPUWIN_DESC_F_CQE | NPUWIN_TWAIT_F_BY_RANK;
-	return desc;
-}
-
 static void unbind(struct guest *g, bool dead)
 {
 	CHECK_EQ(do_queue_simple(g, NPUWIN_HW_CMD_QUEUE_DESTROY, 0), NPUWIN_HW_OK);

@@ -46,7 +46,7 @@ struct group {
 
 extern const struct group group_transport, group_states, group_admin, group_queues,
 	group_batches, group_descs, group_waits, group_peers, group_domains, group_events,
-	group_hostile, group_faults, group_turns, group_later, group_limits;
+	group_hostile, group_faults, group_turns, group_corners, group_limits;
 
 __attribute__((noreturn, format(printf, 3, 4)))
 void fail(const char *file, int line, const char *format, ...);
@@ -234,6 +234,8 @@ struct npuwin_desc d_nop(void);
 struct npuwin_desc d_put(uint32_t rank, uint64_t src, uint64_t dst, uint64_t bytes);
 struct npuwin_desc d_notify(uint32_t rank, uint64_t dst, uint8_t sub, int32_t value);
 struct npuwin_desc d_wait(uint64_t src, uint8_t cmp, int32_t value, int64_t deadline);
+/* Waits for a 1 of each rank, with F_CQE. */
+struct npuwin_desc d_wait_by_rank(uint32_t nranks);
 
 void put_slot(struct queue *q, const struct npuwin_desc *desc, uint8_t ring_byte);
 void publish(struct queue *q);

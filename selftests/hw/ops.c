@@ -274,6 +274,16 @@ struct npuwin_desc d_wait(uint64_t src, uint8_t cmp, int32_t value, int64_t dead
 	};
 }
 
+struct npuwin_desc d_wait_by_rank(uint32_t nranks)
+{
+	struct npuwin_desc desc = d_wait(0, NPUWIN_CMP_EQ, 1, NEVER);
+
+	desc.rows = nranks;
+	desc.src_stride = 4;
+	desc.flags = NPUWIN_DESC_F_CQE | NPUWIN_TWAIT_F_BY_RANK;
+	return desc;
+}
+
 void put_slot(struct queue *q, const struct npuwin_desc *desc, uint8_t ring_byte)
 {
 	struct npuwin_desc *slot = (struct npuwin_desc *)(q->g->base + q->args.sq_offset) +

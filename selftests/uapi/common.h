@@ -386,6 +386,25 @@ static inline void rank_close(struct rank *rank, uint64_t window_size)
 		close(rank->fd);
 }
 
+/* One descriptor on a rank's own queue, see execute(). */
+static inline int rank_run(struct rank *rank, struct npuwin_desc desc, struct npuwin_cqe *cqe)
+{
+	return execute(rank->fd, rank->queue, &desc, 1, cqe);
+}
+
+static inline int rank_post(struct rank *rank, struct npuwin_desc desc)
+{
+	return submit(rank->fd, rank->queue, &desc, 1);
+}
+
+/* Take one completion, within ten seconds. */
+static inline int rank_take(struct rank *rank, struct npuwin_cqe *cqe)
+{
+	uint32_t n = 1;
+
+	return queue_wait(rank->fd, rank->queue, cqe, 1, &n, in_ms(10000));
+}
+
 /* A ready domain of @n ranks, all in this process. */
 struct team {
 	int domain;

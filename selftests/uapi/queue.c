@@ -25,24 +25,6 @@ FIXTURE_TEARDOWN(queues)
 	team_free(&self->team);
 }
 
-static int run(struct rank *rank, struct npuwin_desc desc, struct npuwin_cqe *cqe)
-{
-	return execute(rank->fd, rank->queue, &desc, 1, cqe);
-}
-
-static int post(struct rank *rank, struct npuwin_desc desc)
-{
-	return submit(rank->fd, rank->queue, &desc, 1);
-}
-
-/* Take one completion, within ten seconds. */
-static int take(struct rank *rank, struct npuwin_cqe *cqe)
-{
-	uint32_t n = 1;
-
-	return queue_wait(rank->fd, rank->queue, cqe, 1, &n, in_ms(10000));
-}
-
 TEST_F(queues, create_errors)
 {
 	struct npuwin_ioc_queue_create good = {
@@ -132,7 +114,7 @@ TEST_F(queues, submit_errors)
 	EXPECT_EQ(0xa5a5a5a5, cmd.submitted);
 	EXPECT_EQ(-EAGAIN, queue_wait(self->a->fd, self->a->queue, &cqe, 1, &n, 0));
 	/* None of them has been posted. */
-	EXPECT_EQ(NPUWIN_ST_OK, run(self->a, desc, &cqe));
+	EXPECT_EQ(NPUWIN_ST_OK, rank_run(self->a, desc, &cqe));
 	EXPECT_EQ(0, cqe.seq);
 }
 
@@ -150,7 +132,7 @@ TEST_F(queues, half_readable)
 	/* Pages that are not there yet are no error. */
 	ASSERT_EQ(0, mprotect(page + 4096, 4096, PROT_READ | PROT_WRITE));
 	EXPECT_EQ(0, submit(self->a->fd, self->a->queue, descs, 2));
-	EXPECT_EQ(0, take(self->a, &cqe));
+	EXPECT_EQ(0, rank_take(self->a, &cqe));
 	EXPECT_EQ(0, cqe.seq);
 	ASSERT_EQ(0, munmap(page, 2 * 4096));
 }
@@ -171,11 +153,11 @@ TEST_F(queues, unwritable_completions)
 	EXPECT_EQ(1, cmd.submitted);
 	EXPECT_EQ(0, cmd.cqe_count);
 	EXPECT_EQ(-EFAULT, queue_wait(self->a->fd, self->a->queue, NULL, 1, &n, 0));
-	EXPECT_EQ(0, take(self->a, &cqe));
+	EXPECT_EQ(0, rank_take(self->a, &cqe));
 	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 	/* A page that nobody has touched yet can be written. */
 	far = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	EXPECT_EQ(NPUWIN_ST_OK, run(self->a, desc, far));
+	EXPECT_EQ(NPUWIN_ST_OK, rank_run(self->a, desc, far));
 	EXPECT_EQ(1, far->seq);
 	munmap(far, 4096);
 }
@@ -188,9 +170,9 @@ TEST_F(queues, before_commit)
 
 	ASSERT_GE(domain, 0);
 	ASSERT_EQ(0, rank_join(&rank, 0, domain, 0, SIZE));
-	EXPECT_EQ(-EAGAIN, post(&rank, desc));
+	EXPECT_EQ(-EAGAIN, rank_post(&rank, desc));
 	ASSERT_EQ(0, domain_commit(rank.fd, domain, 0, 0));
-	EXPECT_EQ(NPUWIN_ST_OK, run(&rank, desc, NULL));
+	EXPECT_EQ(NPUWIN_ST_OK, rank_run(&rank, desc, NULL));
 	rank_close(&rank, SIZE);
 	close(domain);
 }
@@ -506,7 +488,7 @@ TEST_F(queues, cancelled)
 
 	for (i = 0; i < 3; i++)
 		descs[i].user_data = 100 + i;
-	ASSERT_EQ(0, post(self->a, wait));
+	ASSERT_EQ(0, rank_post(self->a, wait));
 	ASSERT_EQ(0, submit(self->a->fd, self->a->queue, descs, 3));
 	ASSERT_EQ(0, submit(self->a->fd, self->a->queue, descs, 1));
 	ASSERT_EQ(0, queue_wait(self->a->fd, self->a->queue, cqes, 3, &n, in_ms(10000)));
@@ -654,11 +636,11 @@ TEST_F(queues, parked_block_nobody)
 		ASSERT_EQ(0, submit(self->a->fd, queue[i], &desc, 1));
 	}
 	/* By a worker, too. */
-	ASSERT_EQ(0, post(self->a, put(1, 4, 4, 4)));
+	ASSERT_EQ(0, rank_post(self->a, put(1, 4, 4, 4)));
 	n = 1;
 	ASSERT_EQ(0, queue_wait(self->a->fd, self->a->queue, &cqe, 1, &n, in_ms(10000)));
-	ASSERT_EQ(NPUWIN_ST_OK, run(self->b, notify(0, 8, 1), NULL));
-	ASSERT_EQ(NPUWIN_ST_OK, run(self->b, notify(0, 0, 1), NULL));
+	ASSERT_EQ(NPUWIN_ST_OK, rank_run(self->b, notify(0, 8, 1), NULL));
+	ASSERT_EQ(NPUWIN_ST_OK, rank_run(self->b, notify(0, 0, 1), NULL));
 	for (i = 0; i < PARKED; i++) {
 		n = 1;
 		ASSERT_EQ(0, queue_wait(self->a->fd, queue[i], &cqe, 1, &n, in_ms(20000)));
@@ -685,10 +667,10 @@ TEST_F(queues, call_deadline)
 	EXPECT_EQ(0, n);
 	*cell_at(self->b, 0) = 1;
 	ASSERT_EQ(0, signal_wake(self->team.domain, 1));
-	EXPECT_EQ(0, take(self->b, &cqe));
+	EXPECT_EQ(0, rank_take(self->b, &cqe));
 	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
-	ASSERT_EQ(NPUWIN_ST_OK, run(self->b, notify(0, 0, 1), NULL));
-	EXPECT_EQ(0, take(self->a, &cqe));
+	ASSERT_EQ(NPUWIN_ST_OK, rank_run(self->b, notify(0, 0, 1), NULL));
+	EXPECT_EQ(0, rank_take(self->a, &cqe));
 	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 	/* A short batch is complete all the same, where nobody else has to execute it. */
 	desc = nop(NPUWIN_DESC_F_CQE);
@@ -696,7 +678,7 @@ TEST_F(queues, call_deadline)
 	ASSERT_EQ(0, submit_wait(self->b->fd, self->b->queue, &desc, 1, &cqe, &n, 0));
 	EXPECT_TRUE(n || !device_is_soft(self->b->fd));
 	if (!n)
-		ASSERT_EQ(0, take(self->b, &cqe));
+		ASSERT_EQ(0, rank_take(self->b, &cqe));
 	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 }
 
@@ -753,7 +735,7 @@ TEST_F_TIMEOUT(queues, hand_over, 60)
 	tail.dst_off = 8;
 	tail.flags = 0;
 	cell = cell_at(self->b, 8);
-	ASSERT_EQ(0, post(self->a, tail));
+	ASSERT_EQ(0, rank_post(self->a, tail));
 	pthread_join(submitter.thread, NULL);
 	EXPECT_EQ(0, submitter.ret);
 	EXPECT_EQ(1, submitter.n);
@@ -791,8 +773,8 @@ TEST_F(queues, interrupted)
 	setitimer(ITIMER_REAL, &timer, NULL);
 	ASSERT_EQ(0, submit_wait(self->a->fd, self->a->queue, &desc, 1, cqes, &n, in_ms(10000)));
 	EXPECT_EQ(0, n);
-	ASSERT_EQ(NPUWIN_ST_OK, run(self->b, notify(0, 0, 2), NULL));
-	EXPECT_EQ(0, take(self->a, cqes));
+	ASSERT_EQ(NPUWIN_ST_OK, rank_run(self->b, notify(0, 0, 2), NULL));
+	EXPECT_EQ(0, rank_take(self->a, cqes));
 	EXPECT_EQ(0, cqes[0].seq);
 	n = 1;
 	EXPECT_EQ(-ETIMEDOUT,
@@ -808,13 +790,13 @@ TEST_F(queues, reset_and_destroy)
 	struct npuwin_cqe cqe;
 	uint32_t queue, i;
 
-	ASSERT_EQ(0, post(self->a, blocked));
-	ASSERT_EQ(0, post(self->a, nop(NPUWIN_DESC_F_CQE)));
+	ASSERT_EQ(0, rank_post(self->a, blocked));
+	ASSERT_EQ(0, rank_post(self->a, nop(NPUWIN_DESC_F_CQE)));
 	sleep_ms(10);
 	ASSERT_EQ(0, queue_reset(self->a->fd, self->a->queue));
 	*cell_at(self->a, 0) = 1;
 	ASSERT_EQ(0, signal_wake(self->team.domain, 0));
-	ASSERT_EQ(NPUWIN_ST_OK, run(self->a, nop(NPUWIN_DESC_F_CQE), &cqe));
+	ASSERT_EQ(NPUWIN_ST_OK, rank_run(self->a, nop(NPUWIN_DESC_F_CQE), &cqe));
 	EXPECT_EQ(2, cqe.seq);
 
 	big.rows = 1024;
@@ -880,16 +862,16 @@ TEST_F(queues, aborted)
 	struct npuwin_desc blocked = twait(0, NPUWIN_CMP_EQ, 1, NPUWIN_NO_DEADLINE);
 	struct npuwin_cqe cqe;
 
-	ASSERT_EQ(0, post(self->a, blocked));
-	ASSERT_EQ(0, post(self->a, nop(0)));
+	ASSERT_EQ(0, rank_post(self->a, blocked));
+	ASSERT_EQ(0, rank_post(self->a, nop(0)));
 	sleep_ms(20);
 	ASSERT_EQ(0, domain_abort(self->b->fd, self->team.domain, 1, EIO));
-	ASSERT_EQ(0, take(self->a, &cqe));
+	ASSERT_EQ(0, rank_take(self->a, &cqe));
 	EXPECT_EQ(NPUWIN_ST_ABORTED, cqe.status);
 	EXPECT_EQ(1, cqe.rank);
-	ASSERT_EQ(0, take(self->a, &cqe));
+	ASSERT_EQ(0, rank_take(self->a, &cqe));
 	EXPECT_EQ(NPUWIN_ST_CANCELLED, cqe.status);
-	EXPECT_EQ(-ECANCELED, post(self->a, blocked));
+	EXPECT_EQ(-ECANCELED, rank_post(self->a, blocked));
 }
 
 /*

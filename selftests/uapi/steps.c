@@ -52,40 +52,22 @@ static void until(const int32_t *cell, int32_t value)
 		sched_yield();
 }
 
-static int run(struct rank *rank, struct npuwin_desc desc, struct npuwin_cqe *cqe)
-{
-	return execute(rank->fd, rank->queue, &desc, 1, cqe);
-}
-
-static int post(struct rank *rank, struct npuwin_desc desc)
-{
-	return submit(rank->fd, rank->queue, &desc, 1);
-}
-
-/* Take one completion, within ten seconds. */
-static int take(struct rank *rank, struct npuwin_cqe *cqe)
-{
-	uint32_t n = 1;
-
-	return queue_wait(rank->fd, rank->queue, cqe, 1, &n, in_ms(10000));
-}
-
 TEST_F_TIMEOUT(steps, each_cell_once, 60)
 {
 	struct npuwin_cqe cqe;
 
 	/* By who waits, and by a worker. */
-	ASSERT_EQ(NPUWIN_ST_OK, run(self->a, self->desc, &cqe));
+	ASSERT_EQ(NPUWIN_ST_OK, rank_run(self->a, self->desc, &cqe));
 	EXPECT_EQ(CELLS, other_than(self->cells, 0, CELLS, CREDIT - 1));
-	ASSERT_EQ(0, post(self->a, self->desc));
+	ASSERT_EQ(0, rank_post(self->a, self->desc));
 	until(&self->cells[CELLS - 1], CREDIT - 2);
-	ASSERT_EQ(0, take(self->a, &cqe));
+	ASSERT_EQ(0, rank_take(self->a, &cqe));
 	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 	EXPECT_EQ(CELLS, other_than(self->cells, 0, CELLS, CREDIT - 2));
 	/* TEST looks once, and takes what is before the cell that does not compare. */
 	self->cells[CELLS - 1] = 0;
 	self->desc.flags |= NPUWIN_TWAIT_F_TEST;
-	ASSERT_EQ(NPUWIN_ST_MISMATCH, run(self->a, self->desc, &cqe));
+	ASSERT_EQ(NPUWIN_ST_MISMATCH, rank_run(self->a, self->desc, &cqe));
 	EXPECT_EQ(CELLS - 1, cqe.cell);
 	EXPECT_EQ(0, cqe.value);
 	EXPECT_EQ(CELLS - 1, other_than(self->cells, 0, CELLS - 1, CREDIT - 3));
@@ -100,13 +82,13 @@ TEST_F_TIMEOUT(steps, blocked, 60)
 
 	self->cells[middle] = 0;
 	self->cells[CELLS - 1] = 0;
-	ASSERT_EQ(0, post(self->a, self->desc));
+	ASSERT_EQ(0, rank_post(self->a, self->desc));
 	until(&self->cells[middle - 1], CREDIT - 1);
 	EXPECT_EQ(CELLS - 1, other_than(self->cells, middle + 1, CELLS - 1, CREDIT));
-	ASSERT_EQ(NPUWIN_ST_OK, run(self->b, notify(0, 4 * middle, CREDIT), &cqe));
+	ASSERT_EQ(NPUWIN_ST_OK, rank_run(self->b, notify(0, 4 * middle, CREDIT), &cqe));
 	until(&self->cells[CELLS - 2], CREDIT - 1);
-	ASSERT_EQ(NPUWIN_ST_OK, run(self->b, notify(0, SIZE - 4, CREDIT), &cqe));
-	ASSERT_EQ(0, take(self->a, &cqe));
+	ASSERT_EQ(NPUWIN_ST_OK, rank_run(self->b, notify(0, SIZE - 4, CREDIT), &cqe));
+	ASSERT_EQ(0, rank_take(self->a, &cqe));
 	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 	EXPECT_EQ(CELLS, other_than(self->cells, 0, CELLS, CREDIT - 1));
 }
@@ -122,7 +104,7 @@ TEST_F_TIMEOUT(steps, left_alone, 60)
 		ASSERT_EQ(0, submit_wait(self->a->fd, self->a->queue, &self->desc, 1, &cqe, &n,
 					 now_ns() + 100000));
 		if (!n)
-			ASSERT_EQ(0, take(self->a, &cqe));
+			ASSERT_EQ(0, rank_take(self->a, &cqe));
 		EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 		EXPECT_EQ(CELLS, other_than(self->cells, 0, CELLS, CREDIT - i));
 	}
@@ -133,10 +115,10 @@ TEST_F_TIMEOUT(steps, aborted, 60)
 {
 	struct npuwin_cqe cqe;
 
-	ASSERT_EQ(0, post(self->a, self->desc));
+	ASSERT_EQ(0, rank_post(self->a, self->desc));
 	until(&self->cells[0], CREDIT - 1);
 	ASSERT_EQ(0, domain_abort(self->b->fd, self->team.domain, 1, EIO));
-	ASSERT_EQ(0, take(self->a, &cqe));
+	ASSERT_EQ(0, rank_take(self->a, &cqe));
 	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 	EXPECT_EQ(CELLS, other_than(self->cells, 0, CELLS, CREDIT - 1));
 }
@@ -148,11 +130,11 @@ TEST_F_TIMEOUT(steps, reset, 60)
 	uint32_t i, end;
 
 	for (i = 1; i <= 10; i++) {
-		ASSERT_EQ(0, post(self->a, self->desc));
+		ASSERT_EQ(0, rank_post(self->a, self->desc));
 		until(&self->cells[0], CREDIT - i);
 		ASSERT_EQ(0, queue_reset(self->a->fd, self->a->queue));
 		end = other_than(self->cells, 0, CELLS, CREDIT - i);
-		ASSERT_EQ(NPUWIN_ST_OK, run(self->a, nop(NPUWIN_DESC_F_CQE), &cqe));
+		ASSERT_EQ(NPUWIN_ST_OK, rank_run(self->a, nop(NPUWIN_DESC_F_CQE), &cqe));
 		EXPECT_EQ(end, other_than(self->cells, 0, CELLS, CREDIT - i));
 		/* The next one begins at the first cell again. */
 		for (; end < CELLS; end++)

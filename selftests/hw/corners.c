@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Rules that were added when the others had their numbers.
+ * Corners: a rank that comes back, words about nobody, what is skipped and what is last.
  */
 #include <string.h>
 
@@ -11,16 +11,6 @@ static struct npuwin_desc d_seen(uint64_t user_data)
 	return (struct npuwin_desc) {
 		.opcode = NPUWIN_OP_NOP, .flags = NPUWIN_DESC_F_CQE, .user_data = user_data,
 	};
-}
-
-static struct npuwin_desc d_wait_by_rank(uint32_t nranks)
-{
-	struct npuwin_desc desc = d_wait(0, NPUWIN_CMP_EQ, 1, NEVER);
-
-	desc.rows = nranks;
-	desc.src_stride = 4;
-	desc.flags = NPUWIN_DESC_F_CQE | NPUWIN_TWAIT_F_BY_RANK;
-	return desc;
 }
 
 static uint8_t peer_state(struct guest *g, uint32_t rank)
@@ -267,4 +257,4 @@ static const struct test tests[] = {
 	{ "enable_stale", "the number of the last reset enables, and no other", enable_stale },
 };
 
-const struct group group_later = { tests, ARRAY_SIZE(tests) };
+const struct group group_corners = { tests, ARRAY_SIZE(tests) };
