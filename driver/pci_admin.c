@@ -3,6 +3,7 @@
  * Telling the device what to do: reset and enable, and the admin ring.
  */
 #include <linux/delay.h>
+#include <linux/random.h>
 
 #include "pci.h"
 
@@ -111,9 +112,10 @@ static int npuwin_pci_reset(struct npuwin_pci *npci, u32 *number)
 {
 	const struct npuwin_hw_status *status = npuwin_pci_status(npci);
 
-	*number = READ_ONCE(status->reset_ack) + 1;
-	if (!*number)
-		*number = 1;
+	/* The device ignores the number that it has, and what it says of that may be a lie. */
+	do {
+		*number = get_random_u32();
+	} while (!*number || *number == READ_ONCE(status->reset_ack));
 	/* One that somebody has left there may be the number of this reset. */
 	WRITE_ONCE(npuwin_pci_control(npci)->enable, 0);
 	npuwin_pci_publish(&npuwin_pci_control(npci)->reset, *number);

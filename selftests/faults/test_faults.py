@@ -89,32 +89,61 @@ add("a device that lies all the time",
     """)
 
 
+# Identification, where in it the regions begin, and status: see hardware.rst.
+MAGIC, REGIONS = b"NPUWIN-H", 0xa0
+STATUS = (0x400, 0x100)
+RESET_ACK = 0x408
+
+
+def memories(emulator):
+    """The memory of each device of an emulator."""
+    for fd in Path(f"/proc/{emulator.process.pid}/fd").iterdir():
+        if os.readlink(fd).startswith("/memfd:"):
+            with open(fd, "r+b") as file:
+                memory = mmap.mmap(file.fileno(), 0)
+            if memory[:8] == MAGIC:
+                yield memory
+
+
+@tests("a device that lies about its last reset")
+def last_reset(scene):
+    emulator = scene.emulator(1)
+    guest = scene.guest("""
+        load 1
+        for n in 1 2 3; do
+            mark loaded$n
+            within told lied$n
+            reset_device 0 || fail 'the device does not come back'
+        done
+        ready 0 || fail state
+        farewell
+        """, emulator.sockets)
+    for number, lie in enumerate((-1, 1, 0), 1):
+        guest.until(f"loaded{number}")
+        memory, = memories(emulator)
+        ack, = struct.unpack_from("<I", memory, RESET_ACK)
+        struct.pack_into("<I", memory, RESET_ACK, ack + lie & 0xffffffff if lie else 0)
+        guest.tell(f"lied{number}")
+    guest.ended()
+
+
 class Scribbler:
     """Writes garbage over what the devices of an emulator write, until it is stopped."""
 
-    # Identification, and where in it the regions begin: see hardware.rst.
-    MAGIC, REGIONS = b"NPUWIN-H", 0xa0
-    STATUS = (0x400, 0x100)
     # Responses, events, states of queues and of endpoints, rings.
     WRITTEN = (1, 2, 4, 6, 8)
 
-    def __init__(self, pid, seed):
+    def __init__(self, emulator, seed):
         self.random = random.Random(seed)
-        self.memories = []
-        for fd in Path(f"/proc/{pid}/fd").iterdir():
-            if os.readlink(fd).startswith("/memfd:"):
-                with open(fd, "r+b") as file:
-                    memory = mmap.mmap(file.fileno(), 0)
-                if memory[:8] == self.MAGIC:
-                    self.memories.append((memory, self.places(memory)))
+        self.memories = [(memory, self.places(memory)) for memory in memories(emulator)]
         self.going = True
         self.thread = threading.Thread(target=self.scribble, daemon=True)
         self.thread.start()
 
     def places(self, memory):
-        regions = [struct.unpack_from("<QQ", memory, self.REGIONS + 16 * n) for n in range(10)]
+        regions = [struct.unpack_from("<QQ", memory, REGIONS + 16 * n) for n in range(10)]
         # What is in use of a region is mostly at its begin.
-        return [self.STATUS] + [(offset, min(size, 4096))
+        return [STATUS] + [(offset, min(size, 4096))
                                 for offset, size in (regions[n] for n in self.WRITTEN)]
 
     def scribble(self):
@@ -154,7 +183,7 @@ def words(scene):
         farewell
         """, emulator.sockets)
     guest.until("loaded")
-    scribbler = Scribbler(emulator.process.pid, 1)
+    scribbler = Scribbler(emulator, 1)
     assert len(scribbler.memories) == DEVICES
     time.sleep(SECONDS)
     scribbler.stop()
