@@ -147,6 +147,25 @@ static int member_commit(struct npuwin_domain *domain, int64_t deadline_ns,
 	return collective_init(domain, err);
 }
 
+/* A membership of a rank that has joined and waits for the others. On failure it has left. */
+static int member_begin(struct endpoint *ep, const char *name, int64_t deadline_ns,
+			struct npuwin_domain **domain, struct npuwin_error *err)
+{
+	int rc;
+
+	rc = domain_member_create(ep, name, domain, err);
+	if (rc) {
+		ep->ctx->ops->leave(ep);
+		return rc;
+	}
+	rc = member_commit(*domain, deadline_ns, err);
+	if (!rc)
+		return npuwin_ok(err, 0);
+	domain_member_free(*domain);
+	*domain = NULL;
+	return rc;
+}
+
 static void retry_later(void)
 {
 	struct timespec time = { .tv_nsec = RETRY_NS };
@@ -187,17 +206,7 @@ int npuwin_domain_join_fd(struct npuwin *ctx, int fd, const struct npuwin_domain
 		rc = join_by_fd(ctx, fd, attr, window_size, &ep, err);
 	if (rc)
 		return rc;
-	rc = domain_member_create(ep, NULL, domain, err);
-	if (rc) {
-		ctx->ops->leave(ep);
-		return rc;
-	}
-	rc = member_commit(*domain, attr->deadline_ns, err);
-	if (!rc)
-		return npuwin_ok(err, 0);
-	domain_member_free(*domain);
-	*domain = NULL;
-	return rc;
+	return member_begin(ep, NULL, attr->deadline_ns, domain, err);
 }
 
 int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr,
@@ -227,17 +236,7 @@ int npuwin_domain_join(struct npuwin *ctx, const struct npuwin_domain_attr *attr
 		if (rc != -ECANCELED && (rc != -EPIPE || missing != founder))
 			return rc;
 	}
-	rc = domain_member_create(ep, attr->name, domain, err);
-	if (rc) {
-		ctx->ops->leave(ep);
-		return rc;
-	}
-	rc = member_commit(*domain, attr->deadline_ns, err);
-	if (!rc)
-		return npuwin_ok(err, 0);
-	domain_member_free(*domain);
-	*domain = NULL;
-	return rc;
+	return member_begin(ep, attr->name, attr->deadline_ns, domain, err);
 }
 
 int npuwin_domain_create_fd(struct npuwin *ctx, const struct npuwin_domain_attr *attr,
