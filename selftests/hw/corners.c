@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Corners: a rank that comes back, words about nobody, what is skipped and what is last.
+ * Corners: a rank that comes back, messages about nobody, what is skipped and what is last.
  */
 #include <string.h>
 
@@ -11,20 +11,6 @@ static struct npuwin_desc d_seen(uint64_t user_data)
 	return (struct npuwin_desc) {
 		.opcode = NPUWIN_OP_NOP, .flags = NPUWIN_DESC_F_CQE, .user_data = user_data,
 	};
-}
-
-static uint8_t peer_state(struct guest *g, uint32_t rank)
-{
-	uint64_t used = g->rings_used;
-	struct npuwin_hw_request request = {
-		.opcode = NPUWIN_HW_CMD_PEER_STATES,
-		.table = { .offset = rings_alloc(g, 1), .first = rank, .count = 1 },
-	};
-
-	g->base[request.table.offset] = 0xff;
-	CHECK_EQ(admin(g, &request, NULL), NPUWIN_HW_OK);
-	g->rings_used = used;
-	return g->base[request.table.offset];
 }
 
 static void peers_set_anew(void)
@@ -60,7 +46,7 @@ static void peers_set_anew(void)
 		CHECK(cq_empty(&queues[0]));
 		do_queue_reset(&queues[0]);
 	}
-	/* What another one says does not bring the old word back. */
+	/* What another one says does not bring the old message back. */
 	CHECK_EQ(do_queue_simple(&guests[2], NPUWIN_HW_CMD_QUEUE_DESTROY, 0), NPUWIN_HW_OK);
 	CHECK_EQ(do_unbind(&guests[2], 0, false), NPUWIN_HW_OK);
 	expect_event(g, NPUWIN_HW_EV_PEER, 0, 2, NPUWIN_RANK_LEFT);
@@ -94,7 +80,7 @@ static void expect_untold(void)
 	CHECK_EQ(peer_state(&guests[1], 1), NPUWIN_RANK_JOINED);
 }
 
-static void words_ignored(void)
+static void messages_ignored(void)
 {
 	/* Guest 1 is rank 1 of 2. */
 	two_ranks();
@@ -247,8 +233,8 @@ static void enable_stale(void)
 
 static const struct test tests[] = {
 	{ "peers_set_anew", "PEERS makes a rank that had left alive again", peers_set_anew },
-	{ "words_ignored", "a word of the own rank, or of one out of range, is ignored",
-	  words_ignored },
+	{ "messages_ignored", "a message of the own rank, or of one out of range, is ignored",
+	  messages_ignored },
 	{ "reset_counts_skipped", "over QUEUE_RESET seq goes on by sq_tail - sq_head",
 	  reset_counts_skipped },
 	{ "batch_end_itself", "a descriptor that fails and has the end mark ends its batch only",

@@ -46,7 +46,7 @@ struct group {
 
 extern const struct group group_transport, group_states, group_admin, group_queues,
 	group_batches, group_descs, group_waits, group_peers, group_domains, group_events,
-	group_hostile, group_faults, group_turns, group_corners, group_limits;
+	group_hostile, group_faults, group_turns, group_corners, group_limits, group_order;
 
 __attribute__((noreturn, format(printf, 3, 4)))
 void fail(const char *file, int line, const char *format, ...);
@@ -218,6 +218,8 @@ uint32_t do_endpoint_reset(struct guest *g, uint32_t endpoint, uint64_t *key);
 uint32_t do_queue_create(struct queue *q, struct guest *g, uint32_t id, uint32_t depth);
 uint32_t do_queue_simple(struct guest *g, uint16_t opcode, uint32_t id);
 void do_queue_reset(struct queue *q);
+/* What endpoint 0 knows of a rank: NPUWIN_RANK_*. */
+uint8_t peer_state(struct guest *g, uint32_t rank);
 struct npuwin_hw_peer peer_of(struct guest *g, uint32_t endpoint, uint64_t key);
 bool next_event(struct guest *g, struct npuwin_hw_event *event);
 void expect_event(struct guest *g, uint32_t type, uint32_t id, uint32_t rank, uint32_t value);

@@ -154,6 +154,20 @@ void do_queue_reset(struct queue *q)
 	WRITE(q_post(q->g, q->id)->cq_head, q->cq_head);
 }
 
+uint8_t peer_state(struct guest *g, uint32_t rank)
+{
+	uint64_t used = g->rings_used;
+	struct npuwin_hw_request request = {
+		.opcode = NPUWIN_HW_CMD_PEER_STATES,
+		.table = { .offset = rings_alloc(g, 1), .first = rank, .count = 1 },
+	};
+
+	g->base[request.table.offset] = 0xff;
+	CHECK_EQ(admin(g, &request, NULL), NPUWIN_HW_OK);
+	g->rings_used = used;
+	return g->base[request.table.offset];
+}
+
 struct npuwin_hw_peer peer_of(struct guest *g, uint32_t endpoint, uint64_t key)
 {
 	return (struct npuwin_hw_peer) {
