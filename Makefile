@@ -121,9 +121,13 @@ $(programs:%=$(out)/bin/%): $(out)/bin/%: $$(%_obj) $(lib_link)
 # The device is not a user of the library.
 $(out)/bin/npuwin-emu: with_lib =
 
+# Neither make nor Kbuild can tell a path with white space from two.
+one_word = $(if $(word 2,$($1)),$(error $1 must not have white space: '$($1)'))
+
 # --- The kernel module -----------------------------------------------------
 
 driver:
+	$(call one_word,CURDIR)
 	@test -n '$(KDIR)' || { echo 'no kernel headers: scripts/setup driver'; exit 1; }
 	$(MAKE) -C $(KDIR) M=$(CURDIR)/driver modules
 
@@ -275,6 +279,7 @@ build/npuwin.pc: libruntime/npuwin.pc.in Makefile
 .PHONY: build/npuwin.pc
 
 install: lib tools build/npuwin.pc
+	$(call one_word,PREFIX)$(call one_word,DESTDIR)$(call one_word,UDEVDIR)
 	$(if $(DESTDIR),install -d $(DESTDIR))
 	@new=; for dir in $(folders); do \
 		while [ ! -d "$(DESTDIR)$$dir" ]; do \
@@ -297,6 +302,7 @@ install: lib tools build/npuwin.pc
 	$(update_cache)
 
 uninstall:
+	$(call one_word,PREFIX)$(call one_word,DESTDIR)$(call one_word,UDEVDIR)
 	rm -f $(addprefix $(DESTDIR),$(installed))
 	@made=$$(LC_ALL=C sort -ru $(made) 2>/dev/null); rm -rf $(DESTDIR)$(srcdir); \
 	for dir in $$made; do rmdir "$(DESTDIR)$$dir" 2>/dev/null || true; done

@@ -234,7 +234,7 @@ static void print_json(const struct a2av_job *job, const struct run_report *repo
 	json_add_run(o, &run_args, &job->layout, report);
 	json_add_string(o, "dtype", job->in.descr);
 	json_add_shape(o, "shape", job->in.ndim, job->in.shape);
-	json_add_uint(o, "rows", counts_total(&job->counts));
+	json_add_uint(o, "rows", rows_here(&run_args, &job->counts));
 	json_add_uint(o, "bytes", report->bytes[0]);
 	json_object_object_add(o, "clamped", counts_json(&job->counts));
 	json_print(o);
@@ -243,7 +243,7 @@ static void print_json(const struct a2av_job *job, const struct run_report *repo
 static void print_summary(const struct a2av_job *job, const struct run_report *report)
 {
 	const struct layout *l = &job->layout;
-	uint64_t rows = counts_total(&job->counts);
+	uint64_t rows = rows_here(&run_args, &job->counts);
 	double row_bytes = (double)rows * (double)l->row_bytes;
 	char shape[160], provider[320], a[32], b[32], c[32];
 
@@ -256,8 +256,9 @@ static void print_summary(const struct a2av_job *job, const struct run_report *r
 	       l->max_recv, (unsigned long long)l->row_bytes);
 	counts_print(&job->counts);
 	place_print(&run_args, &job->counts);
-	printf("  moved     %llu counted row%s: %s", (unsigned long long)rows,
-	       rows == 1 ? "" : "s", human_bytes(a, sizeof(a), row_bytes));
+	printf("  moved     %llu counted row%s%s: %s", (unsigned long long)rows,
+	       rows == 1 ? "" : "s", run_args.bootstrap ? " of the ranks here" : "",
+	       human_bytes(a, sizeof(a), row_bytes));
 	if (run_args.mode == NPUWIN_MODE_BLOCK)
 		printf(", in blocks of %s in all",
 		       human_bytes(b, sizeof(b), (double)report->bytes[0]));

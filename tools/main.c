@@ -79,13 +79,13 @@ int main(int argc, char **argv)
 	const struct command *cmd;
 	int rc;
 
-	if (argc < 2) {
-		print_program_help();
-		return CLI_USAGE;
-	}
+	if (argc < 2)
+		return complain(CLI_USAGE, "which command? see npuwin --help");
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
 		return print_program_help();
 	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+		if (opt_no_arguments(argc - 2, argv + 2))
+			return CLI_USAGE;
 		printf("npuwin %s\n", npuwin_version());
 		return cli_flush(CLI_OK);
 	}

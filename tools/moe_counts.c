@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -106,9 +108,40 @@ static int load_facts(struct moe_plan *p, const char *path, struct json_object *
 	return 0;
 }
 
+/* All of a file, or NULL. A file may have nothing behind the value. */
+static struct json_object *read_json(const char *path)
+{
+	struct json_tokener *tokener = json_tokener_new();
+	FILE *file = fopen(path, "re");
+	struct json_object *root = NULL;
+	char *text = NULL;
+	size_t size = 0, end;
+	ssize_t length;
+
+	if (!tokener || !file)
+		goto out;
+	length = getdelim(&text, &size, 0, file);
+	/* With its NUL, since a number has no other end. */
+	if (length < 0 || length >= INT_MAX)
+		goto out;
+	root = json_tokener_parse_ex(tokener, text, (int)length + 1);
+	end = json_tokener_get_parse_end(tokener);
+	if (root && end + strspn(text + end, " \t\r\n") < (size_t)length) {
+		json_object_put(root);
+		root = NULL;
+	}
+out:
+	free(text);
+	if (file)
+		fclose(file);
+	if (tokener)
+		json_tokener_free(tokener);
+	return root;
+}
+
 static int load_json(struct moe_plan *p, const char *path, uint64_t *hidden, uint32_t *dtype)
 {
-	struct json_object *root = json_object_from_file(path), *matrix = NULL;
+	struct json_object *root = read_json(path), *matrix = NULL;
 	int rc;
 
 	if (!root)

@@ -70,7 +70,7 @@ void moe_print_json(const struct moe_job *job, const struct run_args *args,
 		json_add_string(o, "model", p->model);
 	if (p->source[0])
 		json_add_string(o, "source", p->source);
-	json_add_uint(o, "rows", counts_total(&p->counts));
+	json_add_uint(o, "rows", rows_here(args, &p->counts));
 	json_add_uint(o, "bytes", report->bytes[0] + report->bytes[1]);
 	json_add_uint(o, "dispatch_bytes", report->bytes[0]);
 	json_add_uint(o, "combine_bytes", report->bytes[1]);
@@ -194,7 +194,7 @@ void moe_print_summary(const struct moe_job *job, const struct run_args *args,
 		       const struct run_report *report)
 {
 	const struct layout *l = &job->layout;
-	uint64_t rows = counts_total(&job->plan.counts);
+	uint64_t rows = rows_here(args, &job->plan.counts);
 	double row_bytes = 2.0 * (double)rows * (double)l->row_bytes;
 	char a[32], b[32], shape[160], provider[320];
 
@@ -213,7 +213,8 @@ void moe_print_summary(const struct moe_job *job, const struct run_args *args,
 	print_load(job);
 	counts_print(&job->plan.counts);
 	place_print(args, &job->plan.counts);
-	printf("  moved     %" PRIu64 " row%s there and back: %s", rows, rows == 1 ? "" : "s",
+	printf("  moved     %" PRIu64 " row%s%s there and back: %s", rows, rows == 1 ? "" : "s",
+	       args->bootstrap ? " of the ranks here" : "",
 	       human_bytes(a, sizeof(a), row_bytes));
 	if (args->mode == NPUWIN_MODE_BLOCK)
 		printf(", in blocks of %s in all",

@@ -91,10 +91,23 @@ int run_args_place(struct run_args *args)
 		return complain(CLI_USAGE, "--bootstrap needs --local, the ranks that run here");
 	if (args->form == FORM_GROUP)
 		return complain(CLI_USAGE, "--bootstrap and --group exclude each other");
+	if (args->rail == NPUWIN_RAIL_DIRECT)
+		return complain(CLI_USAGE, "--bootstrap and --rail direct exclude each other: "
+				"no rank can map the windows of another machine");
+	if (strncmp(args->bootstrap, "unix:", 5) && strncmp(args->bootstrap, "tcp:", 4))
+		return complain(CLI_USAGE, "--bootstrap takes unix:PATH or tcp:HOST:PORT, not '%s'",
+				args->bootstrap);
+	if (!strncmp(args->bootstrap, "tcp:", 4) && !args->secret_file)
+		return complain(CLI_USAGE, "--bootstrap %s needs --secret-file", args->bootstrap);
 	rc = parse_local(args);
 	if (!rc && args->secret_file)
 		rc = read_secret(args);
 	return rc;
+}
+
+uint64_t rows_here(const struct run_args *args, const struct counts *c)
+{
+	return counts_of(c, args->first, args->count);
 }
 
 void place_print(const struct run_args *args, const struct counts *c)
@@ -102,7 +115,7 @@ void place_print(const struct run_args *args, const struct counts *c)
 	if (args->bootstrap)
 		printf("  here      ranks %u-%u, which sent %llu rows; the others at %s\n",
 		       args->first, args->first + args->count - 1,
-		       (unsigned long long)counts_of(c, args->first, args->count),
+		       (unsigned long long)rows_here(args, c),
 		       args->bootstrap);
 }
 

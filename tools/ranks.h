@@ -71,13 +71,16 @@ extern const struct opt run_opts[];
 
 /**
  * run_args_place() - Work out which ranks are here.
- * @args: in/out: @ranks and @form are known
+ * @args: in/out: @ranks, @form and @rail are known
  *
  * Return: 0, or CLI_USAGE or CLI_FILE after a complaint.
  */
 int run_args_place(struct run_args *args);
 
 struct counts;
+/** rows_here() - Return: rows that the ranks here send. */
+uint64_t rows_here(const struct run_args *args, const struct counts *c);
+
 /** place_print() - For people: which ranks are here, where not all are. */
 void place_print(const struct run_args *args, const struct counts *c);
 

@@ -272,6 +272,7 @@ COUNTS_FROM = (
     ("an empty file", write("c.json", b""), "empty"),
     ("text", write("c.json", b"hello"), "neither JSON nor"),
     ("unended JSON", write("c.json", b'{"count_matrix": [[1]'), "neither JSON nor"),
+    ("JSON and more", write("c.json", b'{"count_matrix": [[1]]}\n{}'), "neither JSON nor"),
     ("a JSON list", write("c.json", b"[[1]]"), "not a JSON object"),
     ("JSON without a matrix", write("c.json", b"{}"), "count_matrix"),
     ("a matrix of no ranks", write("c.json", b'{"count_matrix": []}'), "1 to 1024"),
@@ -294,6 +295,8 @@ bad("moe refuses --counts-from of other ranks", ["moe", "--counts-from", "counts
 # --- Options -----------------------------------------------------------------
 
 OPTIONS = (
+    ([], "which command? see npuwin --help"),
+    (["--version", "extra"], "unexpected argument 'extra'"),
     (["--nonsense"], "unknown option '--nonsense'"),
     (["nonsense"], "unknown command 'nonsense'"),
     (["infos"], "did you mean info"),
@@ -338,7 +341,7 @@ OPTIONS = (
     (moe_args(counts_from="counts.npy"), "--counts-from and --routes exclude"),
 )
 for _args, _sentence in OPTIONS:
-    bad(f"npuwin says: {_sentence}" + f" ({_args[0]})", _args, USAGE, re.escape(_sentence))
+    bad(f"npuwin says: {_sentence} ({_args[0] if _args else ''})", _args, USAGE, re.escape(_sentence))
 
 # --- Providers and devices ---------------------------------------------------
 

@@ -88,6 +88,19 @@ def prefix(directory):
     assert not list(directory.iterdir()), list(directory.rglob("*"))
 
 
+@tests("install and uninstall refuse a path that is two words")
+def two_words(directory):
+    (directory / "a").mkdir()
+    (directory / "a/kept").touch()
+    for goal in ("install", "uninstall"):
+        for name in ("DESTDIR", "PREFIX", "UDEVDIR"):
+            done = subprocess.run(["make", goal, f"{name}={directory}/a b"], cwd=TOP, text=True,
+                                  env=ENVIRONMENT, capture_output=True, check=False)
+            assert done.returncode == 2, done
+            assert f"{name} must not have white space: '{directory}/a b'" in done.stderr, done
+    assert [path.name for path in directory.rglob("*")] == ["a", "kept"]
+
+
 @tests("uninstall leaves what install has not made")
 def others(directory):
     for path in ("usr/bin", "usr/include", "usr/share/man/man3"):
