@@ -98,8 +98,12 @@ int __init npuwin_soft_init(void)
 	unsigned int i;
 	int ret;
 
-	if (soft_devices > NPUWIN_SOFT_MAX || soft_memory_mb > U64_MAX / SZ_1M) {
-		pr_err("npuwin: soft_devices or soft_memory_mb is out of range\n");
+	if (soft_devices > NPUWIN_SOFT_MAX) {
+		pr_err("npuwin: soft_devices %u is above %d\n", soft_devices, NPUWIN_SOFT_MAX);
+		return -EINVAL;
+	}
+	if (soft_memory_mb > U64_MAX / SZ_1M) {
+		pr_err("npuwin: soft_memory_mb %lu is out of range\n", soft_memory_mb);
 		return -EINVAL;
 	}
 	if (soft_numa_node != NUMA_NO_NODE &&

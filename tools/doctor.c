@@ -163,6 +163,15 @@ static void check_lockdown(struct machine *m, struct finding *f)
 	remedy(f, "sign npuwin.ko with an enrolled key (mokutil), or switch off Secure Boot");
 }
 
+/* Whether Debian 12 would have a package for it: 6.1.0-N-FLAVOUR. */
+static bool is_debian_release(const char *release)
+{
+	unsigned int abi;
+	char flavour;
+
+	return sscanf(release, "6.1.0-%u-%c", &abi, &flavour) == 2;
+}
+
 static void check_headers(struct machine *m, struct finding *f)
 {
 	char path[256];
@@ -174,8 +183,10 @@ static void check_headers(struct machine *m, struct finding *f)
 		return;
 	}
 	found(f, m->loaded ? UNUSED : MISSING, "no headers of this kernel: %s is not there", path);
-	remedy(f, "apt-get install linux-headers-%s, or get this kernel's build tree",
-	       m->uts.release);
+	if (is_debian_release(m->uts.release))
+		remedy(f, "apt-get install linux-headers-%s", m->uts.release);
+	else
+		remedy(f, "get this kernel's build tree");
 }
 
 static void check_compiler(struct machine *m, struct finding *f)

@@ -13,7 +13,7 @@
 
 /**
  * struct rank_shared - What a rank tells.
- * @failed: 0, or the how manieth failure its failure was
+ * @failed: 0, or which in the order of failures its failure was
  * @err: then why
  * @mismatch: what its check found, or empty
  * @bytes: of its last iteration, by call
