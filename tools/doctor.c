@@ -166,10 +166,14 @@ static void check_lockdown(struct machine *m, struct finding *f)
 /* Whether Debian 12 would have a package for it: 6.1.0-N-FLAVOUR. */
 static bool is_debian_release(const char *release)
 {
-	unsigned int abi;
-	char flavour;
+	static const char version[] = "6.1.0-";
+	const char *abi = release + sizeof(version) - 1;
+	size_t digits;
 
-	return sscanf(release, "6.1.0-%u-%c", &abi, &flavour) == 2;
+	if (strncmp(release, version, sizeof(version) - 1))
+		return false;
+	digits = strspn(abi, "0123456789");
+	return digits && abi[digits] == '-';
 }
 
 static void check_headers(struct machine *m, struct finding *f)
