@@ -67,7 +67,8 @@ static int __init npuwin_init(void)
 {
 	int ret;
 
-	npuwin_wq = alloc_workqueue("npuwin", WQ_UNBOUND, 0);
+	/* However many queues have work, the machine has more to do than that. */
+	npuwin_wq = alloc_workqueue("npuwin", WQ_UNBOUND, num_online_cpus());
 	if (!npuwin_wq)
 		return -ENOMEM;
 	ret = npuwin_mmap_init();

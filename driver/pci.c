@@ -29,7 +29,7 @@ void npuwin_pci_fail(struct npuwin_pci *npci, const char *why)
 	if (!known && !npci->removed) {
 		dev_err(&npci->pdev->dev, "device has failed: %s\n", why);
 		if (!npci->starting)
-			queue_work(npuwin_wq, &npci->reset_work);
+			queue_work(system_unbound_wq, &npci->reset_work);
 	}
 	spin_unlock(&npci->fail_lock);
 	wake_up_all(&npci->admin_wq);

@@ -297,7 +297,7 @@ void npuwin_pci_ask_peers(struct npuwin_pci *npci, u32 endpoint)
 	npci->endpoints[endpoint].dirty = dirty;
 	spin_unlock(&npci->endpoint_lock);
 	if (dirty)
-		queue_work(npuwin_wq, &npci->peers_work);
+		queue_work(system_unbound_wq, &npci->peers_work);
 }
 
 /* The rank of an endpoint that is dirty, with its domain referenced; or NULL. */

@@ -279,11 +279,13 @@ static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
 	int srcu;
 
 	srcu = srcu_read_lock(&npuwin_srcu);
-	while (slice == NPUWIN_SLICE_MORE && descs++ < NPUWIN_SLICE_DESCS &&
-	       bytes < NPUWIN_STEP_BYTES) {
+	/* A descriptor that wakes thousands takes long: whether others wait is asked after each. */
+	while (slice == NPUWIN_SLICE_MORE && descs < NPUWIN_SLICE_DESCS &&
+	       bytes < NPUWIN_STEP_BYTES && !(descs && need_resched())) {
 		struct npuwin_retired retired = {};
 		enum npuwin_exec exec = npuwin_run_step(queue);
 
+		descs++;
 		if (exec == NPUWIN_EXEC_BLOCKED)
 			exec = npuwin_run_give_up(queue);
 		if (exec == NPUWIN_EXEC_BLOCKED) {
