@@ -92,16 +92,6 @@ struct npuwin_pci_queue {
 };
 
 /**
- * struct npuwin_pci_pace - How a device gets on, by all of its queues.
- * @bytes: to be moved before they wait or are done, saturating
- * @moved: one of them has got on since it was last looked after
- */
-struct npuwin_pci_pace {
-	u64 bytes;
-	bool moved;
-};
-
-/**
  * struct npuwin_pci - A function.
  * @ndev: the device that it is
  * @pdev: the function; valid until it is removed
@@ -138,6 +128,7 @@ struct npuwin_pci_pace {
  * @reset_work: deals with a failure
  * @watch: looks after the device
  * @heartbeat: last seen by @watch
+ * @steps: likewise
  * @missed: how often since then
  * @vectors: as many as @nvectors
  */
@@ -177,6 +168,7 @@ struct npuwin_pci {
 	struct work_struct reset_work;
 	struct delayed_work watch;
 	u64 heartbeat;
+	u64 steps;
 	u32 missed;
 	struct npuwin_pci_vector vectors[NPUWIN_HW_MAX_VECTORS];
 };
@@ -291,8 +283,7 @@ void npuwin_pci_queue_quiesce(struct npuwin_queue *queue);
 int npuwin_pci_queue_wait(struct npuwin_queue *queue, const struct npuwin_until *until,
 			  s64 deadline);
 void npuwin_pci_harvest(struct npuwin_queue *queue);
-void npuwin_pci_queue_pace(struct npuwin_queue *queue, struct npuwin_pci_pace *pace);
-bool npuwin_pci_queue_stuck(struct npuwin_queue *queue, const struct npuwin_pci_pace *pace);
+bool npuwin_pci_queue_stuck(struct npuwin_queue *queue, bool works);
 
 /* pci_rank.c */
 struct npuwin_pci *npuwin_pci_endpoint(const struct npuwin_member *member, u32 *endpoint);

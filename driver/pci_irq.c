@@ -104,21 +104,16 @@ void npuwin_pci_look(struct npuwin_pci *npci)
  */
 bool npuwin_pci_stuck(struct npuwin_pci *npci)
 {
-	struct npuwin_pci_pace pace = {};
+	u64 steps = READ_ONCE(npuwin_pci_status(npci)->steps);
+	bool works = steps != npci->steps, stuck = false;
 	struct npuwin_pci_queue *pq;
-	bool stuck = false;
 	unsigned int i;
 
+	npci->steps = steps;
 	for (i = 0; i < npci->nvectors; i++) {
 		mutex_lock(&npci->vectors[i].lock);
 		list_for_each_entry(pq, &npci->vectors[i].queues, link)
-			npuwin_pci_queue_pace(pq->queue, &pace);
-		mutex_unlock(&npci->vectors[i].lock);
-	}
-	for (i = 0; i < npci->nvectors; i++) {
-		mutex_lock(&npci->vectors[i].lock);
-		list_for_each_entry(pq, &npci->vectors[i].queues, link)
-			stuck |= npuwin_pci_queue_stuck(pq->queue, &pace);
+			stuck |= npuwin_pci_queue_stuck(pq->queue, works);
 		mutex_unlock(&npci->vectors[i].lock);
 	}
 	return stuck;

@@ -11,9 +11,6 @@
 
 #include "pci.h"
 
-/* What descriptors may take in any case, and what they move in a second at least. */
-#define NPUWIN_PCI_STEP_MS	10000
-#define NPUWIN_PCI_LEAST_SPEED	SZ_64M
 /* How often to look for room at least, however long it takes. */
 #define NPUWIN_PCI_ROOM_LOOKS	100
 /* How long a waiting task sleeps before it looks by itself: an interrupt may be lost. */
@@ -320,69 +317,32 @@ void npuwin_pci_harvest(struct npuwin_queue *queue)
 		npuwin_pci_fail(npci, wrong);
 }
 
-/* Add the bytes that are to be moved before the queue waits or is done. */
-static void npuwin_pci_bytes_ahead(const struct npuwin_queue *queue, u64 *sum)
-{
-	u64 bytes, seq;
-
-	for (seq = queue->tail; seq != queue->head; seq++) {
-		const struct npuwin_desc *desc = &queue->ring[seq & queue->mask];
-
-		if (desc->opcode == NPUWIN_OP_TWAIT)
-			break;
-		if (desc->opcode == NPUWIN_OP_TPUT &&
-		    !check_mul_overflow(desc->rows, desc->row_bytes, &bytes) &&
-		    check_add_overflow(*sum, bytes, sum))
-			*sum = U64_MAX;
-	}
-}
-
-/**
- * npuwin_pci_queue_pace() - Add what a queue says of how its device gets on.
- * @queue: the queue, not locked
- * @pace: in, out: what others have said
- */
-void npuwin_pci_queue_pace(struct npuwin_queue *queue, struct npuwin_pci_pace *pace)
-{
-	struct npuwin_pci_queue *pq;
-
-	spin_lock(&queue->lock);
-	pq = queue->priv;
-	if (pq && !queue->cancel) {
-		pace->moved |= queue->tail != pq->seen;
-		npuwin_pci_bytes_ahead(queue, &pace->bytes);
-	}
-	spin_unlock(&queue->lock);
-}
-
-/* How many ms the tail may stay where it is, or U64_MAX for ever. */
-static u64 npuwin_pci_allowance(const struct npuwin_queue *queue, u64 patience, u64 bytes)
+/* Whether the descriptor at the tail is for the device to get done, and not to wait for. */
+static bool npuwin_pci_due(const struct npuwin_queue *queue)
 {
 	const struct npuwin_desc *desc = &queue->ring[queue->tail & queue->mask];
 
-	/* The device has been told to fail it. */
-	if (npuwin_domain_state(queue->domain) == NPUWIN_DOMAIN_ABORTED)
-		return patience;
-	if (desc->opcode == NPUWIN_OP_TWAIT)
-		return desc->deadline_ns > ktime_get_ns() ? U64_MAX : patience;
-	return patience + NPUWIN_PCI_STEP_MS +
-	       div_u64(bytes, NPUWIN_PCI_LEAST_SPEED / MSEC_PER_SEC);
+	if (queue->tail == queue->head)
+		return false;
+	/* Where its domain is aborted the device has been told to fail it. */
+	return desc->opcode != NPUWIN_OP_TWAIT || desc->deadline_ns <= ktime_get_ns() ||
+	       npuwin_domain_state(queue->domain) == NPUWIN_DOMAIN_ABORTED;
 }
 
 /**
  * npuwin_pci_queue_stuck() - Whether a queue should have got on and has not.
  * @queue: the queue, not locked; every NPUWIN_PCI_WATCH_MS
- * @pace: what all queues of the device have said
+ * @works: whether the device has made steps since it was last looked at
  *
- * One engine may serve all queues, in any order. So it has the time for what is in all of
- * them, and does not stand still while any of them gets on.
+ * One engine may serve all queues, in any order, and what is in them may take any time. So it
+ * does not stand still while it makes steps for any of them.
  *
  * Return: whether that is so.
  */
-bool npuwin_pci_queue_stuck(struct npuwin_queue *queue, const struct npuwin_pci_pace *pace)
+bool npuwin_pci_queue_stuck(struct npuwin_queue *queue, bool works)
 {
 	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
-	u64 patience = npuwin_pci_patience(npci), allowance;
+	u64 patience = npuwin_pci_patience(npci);
 	struct npuwin_pci_queue *pq;
 	bool stuck = false;
 
@@ -390,18 +350,17 @@ bool npuwin_pci_queue_stuck(struct npuwin_queue *queue, const struct npuwin_pci_
 	pq = queue->priv;
 	if (!pq || queue->cancel || !npuwin_pci_queue_alive(npci, pq))
 		goto out_unlock;
-	allowance = npuwin_pci_allowance(queue, patience, pace->bytes);
-	if (queue->tail == queue->head || pace->moved || allowance == U64_MAX) {
+	if (works || queue->tail != pq->seen || !npuwin_pci_due(queue)) {
 		pq->seen = queue->tail;
 		pq->times = 0;
 		goto out_unlock;
 	}
 	pq->times++;
-	stuck = (u64)pq->times * NPUWIN_PCI_WATCH_MS > allowance;
+	stuck = (u64)pq->times * NPUWIN_PCI_WATCH_MS > patience;
 	if (stuck)
-		dev_err(&npci->pdev->dev, "queue %u: descriptor %llu of %llu, opcode %u, is not done after %llu ms\n",
+		dev_err(&npci->pdev->dev, "queue %u: nothing is done for descriptor %llu of %llu, opcode %u, for %llu ms\n",
 			pq->id, queue->tail, queue->head, npuwin_queue_desc(queue)->opcode,
-			allowance);
+			patience);
 out_unlock:
 	spin_unlock(&queue->lock);
 	return stuck;
@@ -414,18 +373,28 @@ out_unlock:
  *
  * The device may still be skipping what is behind a failure, and does that in no time.
  *
- * Return: 0 or -ENODEV.
+ * Return: 0, -EINTR for who is to die, or -ENODEV.
  */
 int npuwin_pci_queue_room(struct npuwin_queue *queue, u32 count)
 {
 	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
 	unsigned long until = jiffies + msecs_to_jiffies(npuwin_pci_patience(npci));
 	struct npuwin_pci_queue *pq = queue->priv;
+	const u64 *steps = &npuwin_pci_status(npci)->steps;
+	u64 seen = READ_ONCE(*steps);
 	unsigned int looks;
 
 	for (looks = 0; ; looks++) {
 		u64 used;
 
+		/* What it does for others it has to do first. */
+		if (READ_ONCE(*steps) != seen) {
+			seen = READ_ONCE(*steps);
+			until = jiffies + msecs_to_jiffies(npuwin_pci_patience(npci));
+			looks = 0;
+		}
+		if (fatal_signal_pending(current))
+			return -EINTR;
 		if (!npuwin_pci_queue_alive(npci, pq))
 			return -ENODEV;
 		spin_lock(&queue->lock);

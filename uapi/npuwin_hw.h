@@ -154,6 +154,7 @@ struct npuwin_hw_ident {
  * @descriptors: descriptors that are through, in whatever way
  * @bytes: bytes of TPUTs that succeeded
  * @errors: descriptors that failed, %NPUWIN_ST_MISMATCH and cancelled ones not counted
+ * @steps: steps of work that were made on descriptors
  * @reserved4: zero
  *
  * The counters run on over resets. They may lag behind what they count, up to one
@@ -177,7 +178,8 @@ struct npuwin_hw_status {
 	__aligned_u64 descriptors;
 	__aligned_u64 bytes;
 	__aligned_u64 errors;
-	__aligned_u64 reserved4[3];
+	__aligned_u64 steps;
+	__aligned_u64 reserved4[2];
 };
 
 /**

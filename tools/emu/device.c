@@ -46,6 +46,7 @@ static void device_beat(struct device *dev)
 	store64(&status->descriptors, counters->descriptors);
 	store64(&status->bytes, counters->bytes);
 	store64(&status->errors, counters->errors);
+	store64(&status->steps, counters->steps);
 	if (now < dev->beat_at)
 		return;
 	/* Often enough to grow within each period, however late the thread is woken. */

@@ -265,6 +265,7 @@ struct queue {
  * @descriptors: descriptors that are through
  * @bytes: bytes written by TPUTs
  * @errors: descriptors that failed
+ * @steps: steps of work on descriptors
  * @completions: completions posted
  * @events: events posted
  */
@@ -276,6 +277,7 @@ struct counters {
 	u64 descriptors;
 	u64 bytes;
 	u64 errors;
+	u64 steps;
 	u64 completions;
 	u64 events;
 };

@@ -341,6 +341,7 @@ static enum npuwin_exec queue_step(struct queue *queue)
 	enum npuwin_exec exec;
 	u32 status, rank;
 
+	count(&queue->dev->counters.steps, 1);
 	endpoint_attend(queue->dev, ep);
 	status = endpoint_verdict(ep, NPUWIN_NO_RANK, &rank);
 	if (!status || wait) {

@@ -21,6 +21,7 @@ static const struct {
 	{ "events", offsetof(struct counters, events) },
 	{ "bytes", offsetof(struct counters, bytes) },
 	{ "errors", offsetof(struct counters, errors) },
+	{ "steps", offsetof(struct counters, steps) },
 };
 
 static u64 read_counter(const struct device *dev, size_t column)
