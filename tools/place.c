@@ -92,8 +92,7 @@ int run_args_place(struct run_args *args)
 	if (args->form == FORM_GROUP)
 		return complain(CLI_USAGE, "--bootstrap and --group exclude each other");
 	if (args->rail == NPUWIN_RAIL_DIRECT)
-		return complain(CLI_USAGE, "--bootstrap and --rail direct exclude each other: "
-				"no rank can map the windows of another machine");
+		return complain(CLI_USAGE, "--bootstrap and --rail direct exclude each other");
 	if (strncmp(args->bootstrap, "unix:", 5) && strncmp(args->bootstrap, "tcp:", 4))
 		return complain(CLI_USAGE, "--bootstrap takes unix:PATH or tcp:HOST:PORT, not '%s'",
 				args->bootstrap);

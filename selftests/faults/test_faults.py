@@ -77,7 +77,7 @@ add("devices that die", ["die:dev=2,nth=100"],
 SECONDS = int(os.environ.get("NPUWIN_TEST_SECONDS", 20))
 add("a device that lies all the time",
     ["corrupt:percent=10", "drop-irq:percent=10", "delay-irq:percent=10,ms=20",
-     "fail:percent=1,status=7", "fault:every=500"],
+     "fail:percent=1,status=7", "fault:every=100"],
     f"""
     timeout -k 5 {SECONDS + 60} "$top/build/tests/uapi/stress" >/dev/null &
     stress=$!

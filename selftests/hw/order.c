@@ -60,7 +60,7 @@ static void order_ended(void)
 		expect_ended(desc, status, 2);
 		expect_ended(d_put(1, 0, 0, WINDOW_SIZE + 1), status, 2);
 		expect_ended(d_notify(7, 0, NPUWIN_NOTIFY_SET, 1), status, 2);
-		/* What holds holds. */
+		/* A cell that compares does, whatever has become of the endpoint. */
 		CHECK_EQ(run_one(&queues[0], d_one(0), NULL), NPUWIN_ST_OK);
 		desc = d_one(0);
 		desc.flags |= NPUWIN_TWAIT_F_TEST;
