@@ -185,7 +185,8 @@ struct npuwin_ioc_domain_create {
  * for it are this file's alone, and the file's release while the rank is joined is the
  * rank's death. Errors: EBUSY (the rank is taken, or the window is in a domain; a domain
  * that is ready or aborted takes nobody), ENOENT (window), EINVAL (rank, window size),
- * EOPNOTSUPP (a device of another backend than the domain's).
+ * EOPNOTSUPP (a device of another backend than the domain's), ENOSPC (a hardware device has
+ * no endpoint left).
  */
 struct npuwin_ioc_domain_join {
 	__u32	size;
