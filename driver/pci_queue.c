@@ -7,7 +7,6 @@
  * What becomes of a descriptor is decided in queue.c, as for any engine: this only feeds it.
  */
 #include <linux/delay.h>
-#include <linux/sizes.h>
 
 #include "pci.h"
 

@@ -144,7 +144,7 @@ class Scribbler:
         regions = [struct.unpack_from("<QQ", memory, REGIONS + 16 * n) for n in range(10)]
         # What is in use of a region is mostly at its begin.
         return [STATUS] + [(offset, min(size, 4096))
-                                for offset, size in (regions[n] for n in self.WRITTEN)]
+                           for offset, size in (regions[n] for n in self.WRITTEN)]
 
     def scribble(self):
         values = (0, 1, 2, 0xffffffff, 0x80000000)

@@ -341,7 +341,8 @@ OPTIONS = (
     (moe_args(counts_from="counts.npy"), "--counts-from and --routes exclude"),
 )
 for _args, _sentence in OPTIONS:
-    bad(f"npuwin says: {_sentence} ({_args[0] if _args else ''})", _args, USAGE, re.escape(_sentence))
+    bad(f"npuwin says: {_sentence} ({_args[0] if _args else ''})", _args, USAGE,
+        re.escape(_sentence))
 
 # --- Providers and devices ---------------------------------------------------
 
