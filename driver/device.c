@@ -28,10 +28,12 @@ int npuwin_obj_reserve(struct npuwin_file *file, struct npuwin_obj *obj,
 	obj->type = type;
 	xa_lock(&file->objs);
 	if (file->nobjs[type] < limit) {
+		/* Counted first: where this needs memory, it lets go of the lock. */
+		file->nobjs[type]++;
 		ret = __xa_alloc(&file->objs, &obj->id, NULL, xa_limit_31b,
 				 GFP_KERNEL_ACCOUNT);
-		if (!ret)
-			file->nobjs[type]++;
+		if (ret)
+			file->nobjs[type]--;
 	}
 	xa_unlock(&file->objs);
 	return ret;
@@ -84,6 +86,24 @@ static void npuwin_file_kill_members(struct npuwin_file *file, bool unplug)
 	}
 }
 
+static void npuwin_file_free(struct kref *ref)
+{
+	struct npuwin_file *file = container_of(ref, struct npuwin_file, ref);
+	struct npuwin_device *ndev = file->ndev;
+
+	list_del(&file->link);
+	mutex_unlock(&ndev->lock);
+	xa_destroy(&file->objs);
+	kfree(file);
+	put_device(&ndev->dev);
+}
+
+/* A file is in its device's list for as long as there is a reference. */
+static void npuwin_file_put(struct npuwin_file *file)
+{
+	kref_put_mutex(&file->ref, npuwin_file_free, &file->ndev->lock);
+}
+
 static int npuwin_open(struct inode *inode, struct file *filp)
 {
 	struct npuwin_device *ndev = container_of(inode->i_cdev, struct npuwin_device, cdev);
@@ -92,6 +112,7 @@ static int npuwin_open(struct inode *inode, struct file *filp)
 	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
 		return -ENOMEM;
+	kref_init(&file->ref);
 	file->ndev = ndev;
 	mutex_init(&file->lock);
 	xa_init_flags(&file->objs, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
@@ -116,13 +137,8 @@ static int npuwin_open(struct inode *inode, struct file *filp)
 static int npuwin_release(struct inode *inode, struct file *filp)
 {
 	struct npuwin_file *file = filp->private_data;
-	struct npuwin_device *ndev = file->ndev;
 	struct npuwin_obj *obj;
 	unsigned long id;
-
-	mutex_lock(&ndev->lock);
-	list_del(&file->link);
-	mutex_unlock(&ndev->lock);
 
 	mutex_lock(&file->lock);
 	npuwin_file_kill_members(file, false);
@@ -134,10 +150,7 @@ static int npuwin_release(struct inode *inode, struct file *filp)
 								 obj));
 	}
 	mutex_unlock(&file->lock);
-
-	xa_destroy(&file->objs);
-	kfree(file);
-	put_device(&ndev->dev);
+	npuwin_file_put(file);
 	return 0;
 }
 
@@ -283,16 +296,25 @@ int npuwin_device_register(struct npuwin_device *ndev)
  */
 void npuwin_device_fail(struct npuwin_device *ndev)
 {
-	struct npuwin_file *file;
+	struct npuwin_file *file, *done = NULL;
 
 	mutex_lock(&ndev->lock);
 	list_for_each_entry(file, &ndev->files, link) {
+		kref_get(&file->ref);
+		/* What one file's tasks make this wait for is no matter of the others'. */
+		mutex_unlock(&ndev->lock);
+		if (done)
+			npuwin_file_put(done);
+		done = file;
 		mutex_lock(&file->lock);
 		npuwin_file_kill_members(file, true);
 		mutex_unlock(&file->lock);
 		wake_up_all(&file->poll_wq);
+		mutex_lock(&ndev->lock);
 	}
 	mutex_unlock(&ndev->lock);
+	if (done)
+		npuwin_file_put(done);
 }
 
 /**

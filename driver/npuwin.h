@@ -224,6 +224,7 @@ struct npuwin_obj {
 
 /**
  * struct npuwin_file - An open /dev/npuwinN.
+ * @ref: of the open file, and of who goes through the device's files
  * @ndev: the device, counted
  * @link: in the device's files
  * @lock: serializes all that makes, joins or removes objects: protects @members, the
@@ -237,6 +238,7 @@ struct npuwin_obj {
  * @poll_wq: who polls the file
  */
 struct npuwin_file {
+	struct kref ref;
 	struct npuwin_device *ndev;
 	struct list_head link;
 	struct mutex lock;	/* objects that are made, joined, removed */

@@ -312,6 +312,9 @@ static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
  * Execute a queue that the caller has claimed, until it is parked or there is no more to
  * do: for a worker (no @until) its share, for a waiting task what it waits for.
  *
+ * A task may be of so low a priority that it does not get its processor back for minutes.
+ * It gives up the queue before it gives up the processor, for npuwin_run_quiesce().
+ *
  * Return: 0, or why a waiting task should give up: -ERESTARTSYS, -ETIMEDOUT, -EAGAIN.
  */
 static int npuwin_run(struct npuwin_queue *queue, const struct npuwin_until *until,
@@ -333,8 +336,8 @@ static int npuwin_run(struct npuwin_queue *queue, const struct npuwin_until *unt
 				return 0;
 			continue;
 		}
-		cond_resched();
 		if (!until) {
+			cond_resched();
 			if (++slices == NPUWIN_WORKER_SLICES)
 				break;
 		} else if (signal_pending(current)) {
@@ -342,6 +345,8 @@ static int npuwin_run(struct npuwin_queue *queue, const struct npuwin_until *unt
 			break;
 		} else if (ktime_get() >= deadline) {
 			ret = deadline ? -ETIMEDOUT : -EAGAIN;
+			break;
+		} else if (need_resched()) {
 			break;
 		}
 	}
@@ -396,6 +401,7 @@ static int npuwin_run_help(struct npuwin_queue *queue, const struct npuwin_until
 	spin_unlock(&queue->lock);
 	__set_current_state(TASK_RUNNING);
 	ret = npuwin_run(queue, until, deadline);
+	cond_resched();
 	return ret ? ret : -EINPROGRESS;
 }
 
