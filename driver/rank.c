@@ -39,7 +39,7 @@ static int npuwin_domain_join(struct npuwin_domain *domain, struct npuwin_file *
 	if (domain->ops->member_join) {
 		ret = domain->ops->member_join(member);
 		if (ret)
-			goto out_unlock;
+			goto err_memory;
 	}
 	/* Who has known the rank as one from elsewhere may look at its memory from here on. */
 	smp_store_release(&member->remote, false);
@@ -53,6 +53,12 @@ static int npuwin_domain_join(struct npuwin_domain *domain, struct npuwin_file *
 	npuwin_member_set_state(member, NPUWIN_RANK_JOINED);
 out_unlock:
 	mutex_unlock(&domain->lock);
+	return ret;
+
+err_memory:
+	mutex_unlock(&domain->lock);
+	/* Who has seen the rank that was here before may have found this memory. */
+	synchronize_srcu_expedited(&npuwin_srcu);
 	return ret;
 }
 
