@@ -274,7 +274,7 @@ static int npuwin_vma_access(struct vm_area_struct *vma, unsigned long addr, voi
 	int srcu;
 
 	len = min_t(u64, len, vma->vm_end - addr);
-	if (write && mem->kind == NPUWIN_MEM_STATUS)
+	if (write && !(vma->vm_flags & VM_WRITE))
 		return -EACCES;
 	srcu = srcu_read_lock(&npuwin_srcu);
 	if (mem->ndev && npuwin_device_gone(mem->ndev))

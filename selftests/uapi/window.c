@@ -459,6 +459,38 @@ TEST_F(windows, not_inherited)
 	munmap(mem, 4 * MIB);
 }
 
+/* A debugger reads and writes what the program can, and nothing else. */
+TEST_F(windows, debuggers)
+{
+	const size_t size = 2 * self->align;
+	int memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+	uint8_t bytes[16], other[16];
+	uint64_t map;
+	uint32_t id;
+	uint8_t *mem;
+
+	ASSERT_GE(memory, 0);
+	ASSERT_EQ(0, window_alloc(self->fd, size, &id, &map));
+	mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, self->fd, map);
+	ASSERT_NE(MAP_FAILED, mem);
+	memset(mem, 7, size);
+	memset(bytes, 9, sizeof(bytes));
+	ASSERT_EQ(sizeof(bytes), pwrite(memory, bytes, sizeof(bytes), (off_t)(mem + 100)));
+	EXPECT_TRUE(is_filled(mem + 100, sizeof(bytes), 9));
+	ASSERT_EQ(sizeof(other), pread(memory, other, sizeof(other), (off_t)(mem + 92)));
+	EXPECT_EQ(0, memcmp(other, mem + 92, sizeof(other)));
+
+	memset(mem, 7, size);
+	ASSERT_EQ(0, mprotect(mem, size, PROT_READ));
+	ASSERT_EQ(sizeof(other), pread(memory, other, sizeof(other), (off_t)mem));
+	EXPECT_TRUE(is_filled(other, sizeof(other), 7));
+	EXPECT_EQ(-1, pwrite(memory, bytes, sizeof(bytes), (off_t)(mem + 100)));
+	EXPECT_EQ(EIO, errno);
+	EXPECT_TRUE(is_filled(mem, size, 7));
+	munmap(mem, size);
+	close(memory);
+}
+
 /* More than 32 bits of everything: allocation, mapping, and an engine's offsets. */
 TEST_F_TIMEOUT(windows, beyond_4gib, 300)
 {
