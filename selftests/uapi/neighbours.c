@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What one does with a device takes nothing but time from others who use it. */
+#include "common.h"
+
+#define SIZE	(4 * MIB)
+/* How long a test may be kept waiting before it is over whatever comes. */
+#define PATIENCE_MS	60000
+
+FIXTURE(neighbours)
+{
+	struct team team;
+};
+
+FIXTURE_SETUP(neighbours)
+{
+	if (!have_devices())
+		SKIP(LEAVE_TEST, NEEDS_DEVICES);
+	ASSERT_EQ(0, team_make(&self->team, 2, SIZE));
+}
+
+FIXTURE_TEARDOWN(neighbours)
+{
+	team_free(&self->team);
+}
+
+/*
+ * Queues whose every descriptor takes longer than a device may stand still, all at once, and none
+ * that has anything to wait for. The device is at work, and nobody must take it for dead.
+ */
+TEST_F_TIMEOUT(neighbours, long_descriptors, 300)
+{
+	enum { QUEUES = 64, SIZE_MIB = 64 };
+	struct npuwin_desc desc = {
+		.opcode = NPUWIN_OP_TWAIT, .sub = NPUWIN_CMP_EQ, .rows = SIZE_MIB * MIB / 4,
+		.src_stride = 4, .flags = NPUWIN_TWAIT_F_TEST | NPUWIN_DESC_F_CQE,
+	};
+	struct rank *victim = &self->team.rank[0];
+	uint32_t queues[QUEUES], i, n;
+	struct npuwin_cqe cqe;
+	struct rank rank;
+	int domain;
+
+	domain = domain_create(victim->fd, 1, SIZE_MIB * MIB);
+	ASSERT_GE(domain, 0);
+	ASSERT_EQ(0, rank_join(&rank, 0, domain, 0, SIZE_MIB * MIB));
+	for (i = 0; i < QUEUES; i++)
+		ASSERT_EQ(0, queue_create(rank.fd, domain, 0, 1, -1, &queues[i]));
+	ASSERT_EQ(0, domain_commit(rank.fd, domain, 0, 0));
+
+	ASSERT_EQ(0, rank_post(victim, twait(0, NPUWIN_CMP_EQ, 1, NPUWIN_NO_DEADLINE)));
+	for (i = 0; i < QUEUES; i++)
+		ASSERT_EQ(0, submit(rank.fd, queues[i], &desc, 1));
+	for (i = 0; i < QUEUES; i++) {
+		n = 1;
+		ASSERT_EQ(0, queue_wait(rank.fd, queues[i], &cqe, 1, &n, NPUWIN_NO_DEADLINE));
+		ASSERT_EQ(NPUWIN_ST_OK, cqe.status);
+	}
+	EXPECT_EQ(NPUWIN_ST_OK, rank_run(&self->team.rank[1], notify(0, 0, 1), NULL));
+	ASSERT_EQ(0, rank_take(victim, &cqe));
+	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
+	rank_close(&rank, SIZE_MIB * MIB);
+	close(domain);
+}
+
+static int pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	return sched_setaffinity(0, sizeof(set), &set);
+}
+
+#define RT_RUNTIME	"/proc/sys/kernel/sched_rt_runtime_us"
+
+/* How much of each second real-time tasks may take, in us; -1: all. Returns whether it is so. */
+static bool rt_runtime_set(const char *us)
+{
+	int fd = open(RT_RUNTIME, O_WRONLY | O_CLOEXEC);
+	bool set = fd >= 0 && write(fd, us, strlen(us)) == (ssize_t)strlen(us);
+
+	if (fd >= 0)
+		close(fd);
+	return set;
+}
+
+/*
+ * A task that waits at a queue, and one that takes its processor from it.
+ * rank: whose queue
+ * ret, cqes: how the wait has ended, with how many completions
+ * go, taken, over: the processor shall be taken, it is, and it can be given back
+ */
+struct starved {
+	struct rank *rank;
+	int ret;
+	uint32_t cqes;
+	int go;
+	int taken;
+	int over;
+};
+
+static void *starved_thread(void *arg)
+{
+	struct starved *starved = arg;
+	struct npuwin_desc descs[RANK_DEPTH];
+	struct npuwin_cqe cqe;
+	uint32_t i, n = 1;
+
+	starved->cqes = UINT32_MAX;
+	if (pin(0))
+		return NULL;
+	for (i = 0; i < RANK_DEPTH; i++) {
+		descs[i] = put(1, 0, 0, SIZE);
+		descs[i].flags = i == RANK_DEPTH - 1 ? NPUWIN_DESC_F_CQE : 0;
+	}
+	starved->ret = submit_wait(starved->rank->fd, starved->rank->queue, descs, RANK_DEPTH,
+				   &cqe, &n, NPUWIN_NO_DEADLINE);
+	starved->cqes = n;
+	return NULL;
+}
+
+static void *robber_thread(void *arg)
+{
+	const struct sched_param first = { .sched_priority = 1 };
+	struct starved *starved = arg;
+	int64_t end;
+
+	if (pin(0) || sched_setscheduler(0, SCHED_FIFO, &first))
+		return NULL;
+	while (!__atomic_load_n(&starved->go, __ATOMIC_ACQUIRE))
+		sleep_ms(1);
+	__atomic_store_n(&starved->taken, 1, __ATOMIC_RELEASE);
+	end = in_ms(PATIENCE_MS);
+	while (!__atomic_load_n(&starved->over, __ATOMIC_ACQUIRE) && now_ns() < end)
+		;
+	return NULL;
+}
+
+/* A queue can be had from a task that executes it and does not get its processor back. */
+TEST_F_TIMEOUT(neighbours, starved_task, 120)
+{
+	struct starved starved = { .rank = &self->team.rank[0] };
+	struct rank *rank = starved.rank;
+	pthread_t waiter, robber;
+	char runtime[24];
+	int64_t end;
+
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		SKIP(return, "needs two processors");
+	snprintf(runtime, sizeof(runtime), "%" PRIu64, file_number(RT_RUNTIME));
+	if (!rt_runtime_set("-1"))
+		SKIP(return, "needs " RT_RUNTIME);
+	ASSERT_EQ(0, pin(1));
+	ASSERT_EQ(0, pthread_create(&robber, NULL, robber_thread, &starved));
+	*cell_at(rank, 0) = 1;
+	ASSERT_EQ(0, pthread_create(&waiter, NULL, starved_thread, &starved));
+	while (!__atomic_load_n(cell_at(&self->team.rank[1], 0), __ATOMIC_ACQUIRE))
+		sched_yield();
+	__atomic_store_n(&starved.go, 1, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&starved.taken, __ATOMIC_ACQUIRE))
+		sched_yield();
+	end = in_ms(PATIENCE_MS / 2);
+	EXPECT_EQ(0, destroy(rank->fd, rank->queue));
+	EXPECT_LT(now_ns(), end);
+	__atomic_store_n(&starved.over, 1, __ATOMIC_RELEASE);
+	ASSERT_EQ(0, pthread_join(robber, NULL));
+	ASSERT_EQ(0, pthread_join(waiter, NULL));
+	EXPECT_TRUE(rt_runtime_set(runtime));
+	/* It had not come to the end. */
+	EXPECT_EQ(0, starved.ret);
+	EXPECT_EQ(0, starved.cqes);
+}
+
+TEST_HARNESS_MAIN
