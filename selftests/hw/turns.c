@@ -139,6 +139,13 @@ static void serve_heartbeat(struct guest *g)
 	until_beats(g, 1);
 }
 
+static void serve_steps(struct guest *g)
+{
+	const uint64_t steps = READ(status_of(g)->steps);
+
+	UNTIL(READ(status_of(g)->steps) != steps);
+}
+
 static void long_hinders_no_queue(void)
 {
 	with_each(serve_queue);
@@ -152,6 +159,11 @@ static void long_hinders_no_request(void)
 static void long_hinders_no_heartbeat(void)
 {
 	with_each(serve_heartbeat);
+}
+
+static void long_shows_steps(void)
+{
+	with_each(serve_steps);
 }
 
 static void long_wait_goes_on(void)
@@ -213,3 +225,9 @@ static const struct test tests[] = {
 };
 
 const struct group group_turns = { tests, ARRAY_SIZE(tests) };
+
+static const struct test progress_tests[] = {
+	{ "long_shows_steps", "steps grows while a long descriptor runs", long_shows_steps },
+};
+
+const struct group group_progress = { progress_tests, ARRAY_SIZE(progress_tests) };
