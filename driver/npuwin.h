@@ -776,7 +776,7 @@ int npuwin_run_wait(struct npuwin_queue *queue, const struct npuwin_until *until
 /* ---- signal.c ---------------------------------------------------------- */
 
 void npuwin_member_wake(struct npuwin_member *member);
-void npuwin_sleepers_inc(struct npuwin_member *member);
+u32 npuwin_sleepers_inc(struct npuwin_member *member);
 void npuwin_sleepers_dec(struct npuwin_member *member);
 int npuwin_sleep(s64 deadline);
 

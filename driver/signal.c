@@ -81,12 +81,13 @@ static atomic_t *npuwin_sleepers(struct npuwin_member *member)
  * @member: the rank, on whose wait queue the caller already is
  *
  * What the caller reads after this is read after it in memory order.
+ *
+ * Return: how many waits there are now.
  */
-void npuwin_sleepers_inc(struct npuwin_member *member)
+u32 npuwin_sleepers_inc(struct npuwin_member *member)
 {
-	atomic_inc(npuwin_sleepers(member));
-	/* Pairs with the barrier of a mapped writer, between his cell and this. */
-	smp_mb__after_atomic();
+	/* A full barrier: pairs with that of a mapped writer, between his cell and this. */
+	return atomic_inc_return(npuwin_sleepers(member));
 }
 
 /**
@@ -246,29 +247,6 @@ static bool npuwin_signals_hopeless(const struct npuwin_signal_wait *wait)
 	return false;
 }
 
-static void npuwin_signals_begin(struct npuwin_signal_wait *wait)
-{
-	int srcu;
-	u32 i;
-
-	for (i = 0; i < wait->count; i++) {
-		struct npuwin_signal_entry *entry = &wait->entries[i];
-
-		init_waitqueue_func_entry(&entry->entry, npuwin_signal_wake);
-		entry->entry.private = current;
-		add_wait_queue(&entry->member->wq, &entry->entry);
-		npuwin_sleepers_inc(entry->member);
-	}
-	if (!wait->domain->ops->member_arm)
-		return;
-	srcu = srcu_read_lock(&npuwin_srcu);
-	for (i = 0; i < wait->count; i++) {
-		if (npuwin_member_local(wait->entries[i].member))
-			wait->domain->ops->member_arm(wait->entries[i].member);
-	}
-	srcu_read_unlock(&npuwin_srcu, srcu);
-}
-
 static void npuwin_signals_end(struct npuwin_signal_wait *wait)
 {
 	u32 i;
@@ -279,6 +257,37 @@ static void npuwin_signals_end(struct npuwin_signal_wait *wait)
 		remove_wait_queue(&entry->member->wq, &entry->entry);
 		npuwin_sleepers_dec(entry->member);
 	}
+}
+
+/* Return: 0, or -EMFILE. */
+static int npuwin_signals_begin(struct npuwin_signal_wait *wait)
+{
+	bool full = false;
+	int srcu;
+	u32 i;
+
+	for (i = 0; i < wait->count; i++) {
+		struct npuwin_signal_entry *entry = &wait->entries[i];
+
+		init_waitqueue_func_entry(&entry->entry, npuwin_signal_wake);
+		entry->entry.private = current;
+		add_wait_queue(&entry->member->wq, &entry->entry);
+		/* Each notify looks at all of them, and whoever executes it has others to serve. */
+		full |= npuwin_sleepers_inc(entry->member) > NPUWIN_MAX_WAITS;
+	}
+	if (full) {
+		npuwin_signals_end(wait);
+		return -EMFILE;
+	}
+	if (!wait->domain->ops->member_arm)
+		return 0;
+	srcu = srcu_read_lock(&npuwin_srcu);
+	for (i = 0; i < wait->count; i++) {
+		if (npuwin_member_local(wait->entries[i].member))
+			wait->domain->ops->member_arm(wait->entries[i].member);
+	}
+	srcu_read_unlock(&npuwin_srcu, srcu);
+	return 0;
 }
 
 static int npuwin_signals_wait(struct npuwin_signal_wait *wait,
@@ -295,7 +304,9 @@ static int npuwin_signals_wait(struct npuwin_signal_wait *wait,
 	if (!cmd->deadline_ns)
 		return -EAGAIN;
 
-	npuwin_signals_begin(wait);
+	ret = npuwin_signals_begin(wait);
+	if (ret)
+		return ret;
 	for (;;) {
 		set_current_state(TASK_INTERRUPTIBLE);
 		cmd->index = npuwin_signals_look(wait);

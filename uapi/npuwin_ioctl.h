@@ -28,7 +28,7 @@
  *  - EOVERFLOW: an offset, size, count or product does not fit
  *  - EBADF, EFAULT, ENOMEM, ERESTARTSYS/EINTR: as everywhere
  *  - ENOSPC: the device has no room for such a window, or for another queue
- *  - EMFILE: a documented limit of objects is reached
+ *  - EMFILE: a documented limit of objects or waits is reached
  *  - EBUSY: the object is in use, or the rank is taken
  *  - EACCES: the rank belongs to another file
  *  - EAGAIN: not now, nothing was changed unless the command says so
@@ -42,7 +42,8 @@
  * EINVAL. A wait that a signal interrupts is restarted with the same deadline.
  *
  * Objects (windows, queues) belong to the open file that made them, and go with it.
- * Limits of each open file: %NPUWIN_MAX_WINDOWS windows, %NPUWIN_MAX_QUEUES queues.
+ * Limits of each open file: %NPUWIN_MAX_WINDOWS windows, %NPUWIN_MAX_QUEUES queues. Of each
+ * rank: %NPUWIN_MAX_WAITS signals of its window and registers that are waited for at a time.
  */
 #define NPUWIN_IOC_TYPE		0xB7
 
@@ -50,6 +51,7 @@
 #define NPUWIN_MAX_QUEUES	4096
 #define NPUWIN_MAX_QUEUE_DEPTH	65536
 #define NPUWIN_MAX_SIGNALS	1024
+#define NPUWIN_MAX_WAITS	65536
 
 /* Commands on a device. */
 #define NPUWIN_IOC_QUERY		_IO(NPUWIN_IOC_TYPE, 0x00)
@@ -490,7 +492,8 @@ struct npuwin_signal {
  * A signal that holds wins over everything else. Otherwise: EPIPE when a rank of the
  * domain died (or a @peer left), ECANCELED when the domain is aborted, ENOENT for a rank
  * that nobody has joined, EOPNOTSUPP for one that was imported (its cells are elsewhere),
- * EOVERFLOW for an offset outside the window.
+ * EOVERFLOW for an offset outside the window, EMFILE where so many wait in a rank's memory
+ * already that its engine would take long to look at them all (%NPUWIN_MAX_WAITS).
  */
 struct npuwin_ioc_signal_wait {
 	__u32	size;

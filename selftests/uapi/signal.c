@@ -292,6 +292,56 @@ TEST_F(waits, nobody_else_is_woken)
 	}
 }
 
+static void *many_thread(void *arg)
+{
+	struct sleeper *sleeper = arg;
+	struct npuwin_signal *sigs = calloc(NPUWIN_MAX_SIGNALS, sizeof(*sigs));
+	uint32_t i;
+
+	sleeper->ret = -ENOMEM;
+	for (i = 0; sigs && i < NPUWIN_MAX_SIGNALS; i++)
+		sigs[i] = sleeper->sig;
+	if (sigs)
+		sleeper->ret = signal_wait(sleeper->domain, sigs, NPUWIN_MAX_SIGNALS,
+					   sleeper->deadline, &sleeper->index, NULL);
+	free(sigs);
+	return NULL;
+}
+
+/* So many that a notify would take long are refused, and the others wait on. */
+TEST_F(waits, limit)
+{
+	struct sleeper sleepers[NPUWIN_MAX_WAITS / NPUWIN_MAX_SIGNALS];
+	struct npuwin_signal pair[2] = {
+		signal_of(0, 0, NPUWIN_CMP_EQ, 1), signal_of(1, 0, NPUWIN_CMP_EQ, 1),
+	};
+	uint32_t i, index;
+
+	for (i = 0; i < ARRAY_LEN(sleepers); i++) {
+		sleepers[i] = (struct sleeper) {
+			.domain = self->domain, .sig = pair[1], .deadline = NPUWIN_NO_DEADLINE,
+		};
+		ASSERT_EQ(0, pthread_create(&sleepers[i].thread, NULL, many_thread,
+					    &sleepers[i]));
+	}
+	while (sleepers_of(self, 1) != NPUWIN_MAX_WAITS)
+		sched_yield();
+	EXPECT_EQ(-EMFILE, signal_wait(self->domain, &pair[1], 1, NPUWIN_NO_DEADLINE, NULL, NULL));
+	EXPECT_EQ(-EMFILE, signal_wait(self->domain, pair, 2, NPUWIN_NO_DEADLINE, NULL, NULL));
+	EXPECT_EQ(NPUWIN_MAX_WAITS, sleepers_of(self, 1));
+	EXPECT_EQ(0, sleepers_of(self, 0));
+	/* Who need not sleep can have what he waits for, and other ranks have room. */
+	EXPECT_EQ(-EAGAIN, signal_wait(self->domain, &pair[1], 1, 0, NULL, NULL));
+	EXPECT_EQ(-ETIMEDOUT, signal_wait(self->domain, pair, 1, in_ms(1), NULL, NULL));
+	EXPECT_EQ(NPUWIN_ST_OK, engine_add(&self->rank[0], 1, 0, 1));
+	for (i = 0; i < ARRAY_LEN(sleepers); i++) {
+		pthread_join(sleepers[i].thread, NULL);
+		EXPECT_EQ(0, sleepers[i].ret);
+		EXPECT_EQ(0, sleepers[i].index);
+	}
+	EXPECT_EQ(0, signal_wait(self->domain, &pair[1], 1, 0, &index, NULL));
+}
+
 TEST_F(waits, peer_leaves)
 {
 	struct npuwin_signal sig = signal_of(0, 0, NPUWIN_CMP_EQ, 1);
