@@ -380,6 +380,22 @@ static void npuwin_run_work(struct work_struct *work)
 }
 
 /*
+ * For who executes in a task: it is not preempted while it has the queue. (Under PREEMPT_RT the
+ * locks that the engine needs sleep.)
+ */
+static void npuwin_run_hold_cpu(void)
+{
+	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
+		preempt_disable();
+}
+
+static void npuwin_run_release_cpu(void)
+{
+	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
+		preempt_enable();
+}
+
+/*
  * Execute if there is something to execute and nobody else does.
  * Return: 1 when what the caller waits for has come, 0 when it can sleep for it,
  * -EINPROGRESS when it has to look again first, another errno when it is over.
@@ -389,18 +405,21 @@ static int npuwin_run_help(struct npuwin_queue *queue, const struct npuwin_until
 {
 	int ret;
 
+	npuwin_run_hold_cpu();
 	spin_lock(&queue->lock);
 	if (!queue->helper)
 		queue->helper = current;
 	ret = npuwin_until_check(queue, until);
 	if (ret || queue->helper != current || !npuwin_run_claimable(queue)) {
 		spin_unlock(&queue->lock);
+		npuwin_run_release_cpu();
 		return ret;
 	}
 	queue->state = NPUWIN_QUEUE_RUNNING;
 	spin_unlock(&queue->lock);
 	__set_current_state(TASK_RUNNING);
 	ret = npuwin_run(queue, until, deadline);
+	npuwin_run_release_cpu();
 	cond_resched();
 	return ret ? ret : -EINPROGRESS;
 }
