@@ -22,39 +22,34 @@ GUEST_PORT = 7000
 tests = Tests()
 
 
-@tests("a device is unbound from the driver, and bound again")
-def unbound(scene):
+def goes_and_comes(scene, goes, comes):
+    """Take the device of rank 2, $name, away from a busy guest, and give it back."""
     emulator = scene.emulator(DEVICES)
-    guest = scene.guest("""
+    guest = scene.guest(f"""
         load 4
         busy 2 'rank 2'
         name=$(name_of 2)
-        echo "$name" >/sys/bus/pci/drivers/npuwin/unbind || fail unbind
+        {goes} || fail 'it does not go'
         ended
         within device_count 3
-        echo "$name" >/sys/bus/pci/drivers/npuwin/bind || fail bind
+        {comes} || fail 'it does not come'
         within device_count 4
         correct
         farewell
         """, emulator.sockets)
     guest.ended()
+
+
+@tests("a device is unbound from the driver, and bound again")
+def unbound(scene):
+    goes_and_comes(scene, 'echo "$name" >/sys/bus/pci/drivers/npuwin/unbind',
+                   'echo "$name" >/sys/bus/pci/drivers/npuwin/bind')
 
 
 @tests("a function is removed, and found again")
 def removed(scene):
-    emulator = scene.emulator(DEVICES)
-    guest = scene.guest("""
-        load 4
-        busy 2 'rank 2'
-        echo 1 >"/sys/bus/pci/devices/$(name_of 2)/remove" || fail remove
-        ended
-        within device_count 3
-        echo 1 >/sys/bus/pci/rescan || fail rescan
-        within device_count 4
-        correct
-        farewell
-        """, emulator.sockets)
-    guest.ended()
+    goes_and_comes(scene, 'echo 1 >"/sys/bus/pci/devices/$name/remove"',
+                   'echo 1 >/sys/bus/pci/rescan')
 
 
 # The machine connects once: for it, devices that have lost their emulator stay as they are.
