@@ -94,6 +94,7 @@ static void npuwin_file_free(struct kref *ref)
 	list_del(&file->link);
 	mutex_unlock(&ndev->lock);
 	xa_destroy(&file->objs);
+	npuwin_user_put(file->user);
 	kfree(file);
 	put_device(&ndev->dev);
 }
@@ -112,6 +113,11 @@ static int npuwin_open(struct inode *inode, struct file *filp)
 	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
 		return -ENOMEM;
+	file->user = npuwin_user_get();
+	if (!file->user) {
+		kfree(file);
+		return -ENOMEM;
+	}
 	kref_init(&file->ref);
 	file->ndev = ndev;
 	mutex_init(&file->lock);
@@ -122,6 +128,7 @@ static int npuwin_open(struct inode *inode, struct file *filp)
 	mutex_lock(&ndev->lock);
 	if (npuwin_device_gone(ndev)) {
 		mutex_unlock(&ndev->lock);
+		npuwin_user_put(file->user);
 		kfree(file);
 		return -ENODEV;
 	}
@@ -336,8 +343,7 @@ void npuwin_device_unregister(struct npuwin_device *ndev)
 
 	npuwin_device_fail(ndev);
 
-	/* Who has not seen that the device is gone has left the fault handler after this. */
-	synchronize_srcu_expedited(&npuwin_srcu);
+	npuwin_faults_wait();
 	mutex_lock(&ndev->mem_lock);
 	list_for_each_entry(mem, &ndev->mems, link)
 		npuwin_mem_zap(mem);

@@ -26,6 +26,12 @@
 #define NPUWIN_COOKIE_MIN	512UL
 #define NPUWIN_COOKIE_MAX	(BIT_ULL(44) / PAGE_SIZE - 1)
 
+/*
+ * Read-held over faults. Not npuwin_srcu: a fault may wait for memory, and who leaves a domain
+ * does not wait for that.
+ */
+DEFINE_STATIC_SRCU(npuwin_faults);
+
 /* As the kernel's own default for files. */
 #define NPUWIN_FAULT_AROUND	(SZ_64K / PAGE_SIZE)
 
@@ -237,6 +243,16 @@ static vm_fault_t npuwin_fault_pages(struct vm_fault *vmf, const struct npuwin_m
 	return ret;
 }
 
+/**
+ * npuwin_faults_wait() - Wait for faults that have not seen that their device is gone.
+ *
+ * No mapping of its memory gets another page after this.
+ */
+void npuwin_faults_wait(void)
+{
+	synchronize_srcu_expedited(&npuwin_faults);
+}
+
 static vm_fault_t npuwin_fault(struct vm_fault *vmf)
 {
 	struct npuwin_mem *mem = vmf->vma->vm_private_data;
@@ -244,12 +260,12 @@ static vm_fault_t npuwin_fault(struct vm_fault *vmf)
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 	int srcu;
 
-	srcu = srcu_read_lock(&npuwin_srcu);
+	srcu = srcu_read_lock(&npuwin_faults);
 	if (!mem->ndev || !npuwin_device_gone(mem->ndev)) {
 		if (!npuwin_fault_huge(vmf, mem, index, &ret))
 			ret = npuwin_fault_pages(vmf, mem, index);
 	}
-	srcu_read_unlock(&npuwin_srcu, srcu);
+	srcu_read_unlock(&npuwin_faults, srcu);
 	return ret;
 }
 
@@ -276,14 +292,14 @@ static int npuwin_vma_access(struct vm_area_struct *vma, unsigned long addr, voi
 	len = min_t(u64, len, vma->vm_end - addr);
 	if (write && !(vma->vm_flags & VM_WRITE))
 		return -EACCES;
-	srcu = srcu_read_lock(&npuwin_srcu);
+	srcu = srcu_read_lock(&npuwin_faults);
 	if (mem->ndev && npuwin_device_gone(mem->ndev))
 		len = -ENODEV;
 	else if (write)
 		memcpy(mem->vaddr + offset, buf, len);
 	else
 		memcpy(buf, mem->vaddr + offset, len);
-	srcu_read_unlock(&npuwin_srcu, srcu);
+	srcu_read_unlock(&npuwin_faults, srcu);
 	return len;
 }
 

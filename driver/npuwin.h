@@ -11,7 +11,8 @@
  *	npuwin_device.mem_lock, the cookies' lock (mmap.c): innermost mutexes
  *	npuwin_member.wq.lock
  *	npuwin_queue.lock
- *	npuwin_queue.wq.lock, npuwin_domain.wq.lock, npuwin_file.poll_wq.lock
+ *	npuwin_queue.wq.lock, npuwin_domain.wq.lock, npuwin_file.poll_wq.lock, and the lock of
+ *	a user (turns.c), which is taken in any context
  *
  * None of them is held while bulk data is copied or while somebody waits for a rank, a
  * signal or a completion. npuwin_srcu, which is read-held over each step of an engine,
@@ -53,15 +54,16 @@ struct npuwin_mem;
 struct npuwin_member;
 struct npuwin_queue;
 struct npuwin_until;
+struct npuwin_user;
 
 /*
- * Read-held by whoever touches a member's memory or maps it. Who has marked a rank or a
- * device as gone and then waits for a grace period knows that nobody reads, writes or maps
- * its memory any more.
+ * Read-held, by npuwin_read_lock(), by whoever touches a member's memory. Who has marked a rank
+ * as gone and then waits for a grace period knows that nobody reads or writes its memory any
+ * more.
  */
 extern struct srcu_struct npuwin_srcu;
 
-/* Where queues are executed whose submitter does not wait. */
+/* Where queues are executed whose submitter does not wait, by turns, in the order of these. */
 extern struct workqueue_struct *npuwin_wq;
 
 /* ---- backends ---------------------------------------------------------- */
@@ -226,6 +228,7 @@ struct npuwin_obj {
  * struct npuwin_file - An open /dev/npuwinN.
  * @ref: of the open file, and of who goes through the device's files
  * @ndev: the device, counted
+ * @user: who has opened it
  * @link: in the device's files
  * @lock: serializes all that makes, joins or removes objects: protects @members, the
  *	members' queue lists, windows and whose member they are, and makes the unplug of
@@ -240,6 +243,7 @@ struct npuwin_obj {
 struct npuwin_file {
 	struct kref ref;
 	struct npuwin_device *ndev;
+	struct npuwin_user *user;
 	struct list_head link;
 	struct mutex lock;	/* objects that are made, joined, removed */
 	struct xarray objs;
@@ -472,7 +476,7 @@ struct npuwin_park {
  * @reserved: completions that what is between @tail and @head can post
  * @helper: a task that sleeps for this queue and will execute it when woken, or NULL
  * @wq: who waits for completions, for a batch or for the queue to stop running
- * @work: executes it when there is no helper
+ * @turn_link: where it waits for a worker's turn when there is no helper, see turns.c
  * @timer: deadline of the TWAIT that it is parked on
  * @engine: as the engine sees the queue
  * @cursor: how far the descriptor at @tail is
@@ -512,7 +516,7 @@ struct npuwin_queue {
 	struct task_struct *helper;
 
 	wait_queue_head_t wq;
-	struct work_struct work;
+	struct list_head turn_link;
 	struct hrtimer timer;
 	struct npuwin_engine engine;
 	struct npuwin_cursor cursor;
@@ -638,6 +642,7 @@ int npuwin_cookie_alloc(struct npuwin_mem *mem);
 void npuwin_cookie_free(struct npuwin_mem *mem);
 void npuwin_cookie_set_owner(struct npuwin_mem *mem, const struct npuwin_file *owner);
 void npuwin_mem_zap(struct npuwin_mem *mem);
+void npuwin_faults_wait(void);
 int npuwin_device_mmap(struct file *filp, struct vm_area_struct *vma);
 int npuwin_domain_mmap(struct file *filp, struct vm_area_struct *vma);
 unsigned long npuwin_device_unmapped_area(struct file *filp, unsigned long addr,
@@ -738,6 +743,51 @@ static inline u32 npuwin_domain_state(const struct npuwin_domain *domain)
 	return smp_load_acquire(&domain->state);
 }
 
+/**
+ * npuwin_hold_cpu() - Not to be preempted until npuwin_release_cpu().
+ *
+ * For a task that holds what others wait for: its priority may be so low that it does not get
+ * its processor back for minutes. Under PREEMPT_RT, where the locks that are taken meanwhile
+ * sleep, it is preempted all the same.
+ */
+static inline void npuwin_hold_cpu(void)
+{
+	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
+		preempt_disable();
+}
+
+/**
+ * npuwin_release_cpu() - Undo npuwin_hold_cpu().
+ */
+static inline void npuwin_release_cpu(void)
+{
+	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
+		preempt_enable();
+}
+
+/**
+ * npuwin_read_lock() - What ranks that are joined have stays until npuwin_read_unlock().
+ *
+ * Who leaves waits for it: it must be for a moment, and nothing may sleep.
+ *
+ * Return: for npuwin_read_unlock().
+ */
+static inline int npuwin_read_lock(void)
+{
+	npuwin_hold_cpu();
+	return srcu_read_lock(&npuwin_srcu);
+}
+
+/**
+ * npuwin_read_unlock() - Undo npuwin_read_lock().
+ * @srcu: what that has returned
+ */
+static inline void npuwin_read_unlock(int srcu)
+{
+	srcu_read_unlock(&npuwin_srcu, srcu);
+	npuwin_release_cpu();
+}
+
 /* ---- peer.c ------------------------------------------------------------ */
 
 void npuwin_domain_peer_gone(struct npuwin_domain *domain, u32 rank, u32 state);
@@ -770,10 +820,29 @@ int npuwin_run_init(struct npuwin_queue *queue);
 void npuwin_run_kick(struct npuwin_queue *queue, u32 flags);
 void npuwin_run_quiesce(struct npuwin_queue *queue);
 void npuwin_run_exit(struct npuwin_queue *queue);
+void npuwin_run_turn(struct npuwin_queue *queue);
 int npuwin_run_wait(struct npuwin_queue *queue, const struct npuwin_until *until,
 		    s64 deadline);
 
+/* ---- turns.c ----------------------------------------------------------- */
+
+void npuwin_turn_wanted(struct npuwin_queue *queue);
+void npuwin_turn_unwanted(struct npuwin_queue *queue);
+struct npuwin_user *npuwin_user_get(void);
+void npuwin_user_put(struct npuwin_user *user);
+
 /* ---- signal.c ---------------------------------------------------------- */
+
+/**
+ * npuwin_sleepers_count() - How many waits there are in a rank's memory.
+ * @member: the rank
+ *
+ * Return: so many, a moment ago.
+ */
+static inline u32 npuwin_sleepers_count(const struct npuwin_member *member)
+{
+	return READ_ONCE(member->domain->status->rank[member->rank].sleepers);
+}
 
 void npuwin_member_wake(struct npuwin_member *member);
 u32 npuwin_sleepers_inc(struct npuwin_member *member);

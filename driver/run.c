@@ -21,8 +21,6 @@
 #define NPUWIN_SLICE_DESCS	32
 /* How late a deadline may be noticed, so that timers can be served together. */
 #define NPUWIN_TIMER_SLACK_NS	(50 * NSEC_PER_USEC)
-/* Slices after which a worker goes to the end of the line. */
-#define NPUWIN_WORKER_SLICES	64
 
 /**
  * enum npuwin_slice - Why a slice of execution has ended.
@@ -100,7 +98,7 @@ void npuwin_run_kick(struct npuwin_queue *queue, u32 flags)
 	if (queue->helper)
 		wake_up_process(queue->helper);
 	else
-		queue_work(npuwin_wq, &queue->work);
+		npuwin_turn_wanted(queue);
 }
 
 /* ---- parking ----------------------------------------------------------- */
@@ -146,7 +144,7 @@ static enum hrtimer_restart npuwin_park_timer(struct hrtimer *timer)
 	struct npuwin_queue *queue = container_of(timer, struct npuwin_queue, timer);
 
 	/* A worker may claim a parked queue at any time: it finds the deadline passed. */
-	queue_work(npuwin_wq, &queue->work);
+	npuwin_turn_wanted(queue);
 	return HRTIMER_NORESTART;
 }
 
@@ -274,14 +272,16 @@ static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
 					  const struct npuwin_until *until)
 {
 	enum npuwin_slice slice = NPUWIN_SLICE_MORE;
+	unsigned long tick = jiffies;
 	unsigned int descs = 0;
 	u64 bytes = 0;
 	int srcu;
 
-	srcu = srcu_read_lock(&npuwin_srcu);
+	srcu = npuwin_read_lock();
 	/* A descriptor that wakes thousands takes long: whether others wait is asked after each. */
 	while (slice == NPUWIN_SLICE_MORE && descs < NPUWIN_SLICE_DESCS &&
-	       bytes < NPUWIN_STEP_BYTES && !(descs && need_resched())) {
+	       bytes < NPUWIN_STEP_BYTES &&
+	       !(descs && (need_resched() || time_after(jiffies, tick)))) {
 		struct npuwin_retired retired = {};
 		enum npuwin_exec exec = npuwin_run_step(queue);
 
@@ -304,13 +304,13 @@ static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
 		npuwin_queue_notify(queue, &retired);
 		bytes += retired.bytes;
 	}
-	srcu_read_unlock(&npuwin_srcu, srcu);
+	npuwin_read_unlock(srcu);
 	return slice;
 }
 
 /*
  * Execute a queue that the caller has claimed, until it is parked or there is no more to
- * do: for a worker (no @until) its share, for a waiting task what it waits for.
+ * do: for a worker (no @until) up to a tick, for a waiting task what it waits for.
  *
  * A task may be of so low a priority that it does not get its processor back for minutes.
  * It gives up the queue before it gives up the processor, for npuwin_run_quiesce().
@@ -320,7 +320,7 @@ static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
 static int npuwin_run(struct npuwin_queue *queue, const struct npuwin_until *until,
 		      s64 deadline)
 {
-	unsigned int slices = 0;
+	unsigned long tick = jiffies;
 	int ret = 0;
 
 	for (;;) {
@@ -331,14 +331,11 @@ static int npuwin_run(struct npuwin_queue *queue, const struct npuwin_until *unt
 						   npuwin_run_slice(queue, until);
 		if (slice == NPUWIN_SLICE_IDLE)
 			break;
-		if (slice == NPUWIN_SLICE_BLOCKED) {
-			if (npuwin_park(queue))
-				return 0;
-			continue;
-		}
+		if (slice == NPUWIN_SLICE_BLOCKED && npuwin_park(queue))
+			return 0;
 		if (!until) {
 			cond_resched();
-			if (++slices == NPUWIN_WORKER_SLICES)
+			if (time_after(jiffies, tick))
 				break;
 		} else if (signal_pending(current)) {
 			ret = -ERESTARTSYS;
@@ -363,9 +360,12 @@ static int npuwin_run(struct npuwin_queue *queue, const struct npuwin_until *unt
 	return ret;
 }
 
-static void npuwin_run_work(struct work_struct *work)
+/**
+ * npuwin_run_turn() - Execute a queue in a worker, until it has had its turn.
+ * @queue: the queue, of which somebody else may be the executor by now
+ */
+void npuwin_run_turn(struct npuwin_queue *queue)
 {
-	struct npuwin_queue *queue = container_of(work, struct npuwin_queue, work);
 	bool claimed = false;
 
 	spin_lock(&queue->lock);
@@ -380,22 +380,6 @@ static void npuwin_run_work(struct work_struct *work)
 }
 
 /*
- * For who executes in a task: it is not preempted while it has the queue. (Under PREEMPT_RT the
- * locks that the engine needs sleep.)
- */
-static void npuwin_run_hold_cpu(void)
-{
-	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
-		preempt_disable();
-}
-
-static void npuwin_run_release_cpu(void)
-{
-	if (!IS_ENABLED(CONFIG_PREEMPT_RT))
-		preempt_enable();
-}
-
-/*
  * Execute if there is something to execute and nobody else does.
  * Return: 1 when what the caller waits for has come, 0 when it can sleep for it,
  * -EINPROGRESS when it has to look again first, another errno when it is over.
@@ -405,21 +389,21 @@ static int npuwin_run_help(struct npuwin_queue *queue, const struct npuwin_until
 {
 	int ret;
 
-	npuwin_run_hold_cpu();
+	npuwin_hold_cpu();
 	spin_lock(&queue->lock);
 	if (!queue->helper)
 		queue->helper = current;
 	ret = npuwin_until_check(queue, until);
 	if (ret || queue->helper != current || !npuwin_run_claimable(queue)) {
 		spin_unlock(&queue->lock);
-		npuwin_run_release_cpu();
+		npuwin_release_cpu();
 		return ret;
 	}
 	queue->state = NPUWIN_QUEUE_RUNNING;
 	spin_unlock(&queue->lock);
 	__set_current_state(TASK_RUNNING);
 	ret = npuwin_run(queue, until, deadline);
-	npuwin_run_release_cpu();
+	npuwin_release_cpu();
 	cond_resched();
 	return ret ? ret : -EINPROGRESS;
 }
@@ -508,7 +492,7 @@ void npuwin_run_quiesce(struct npuwin_queue *queue)
  */
 int npuwin_run_init(struct npuwin_queue *queue)
 {
-	INIT_WORK(&queue->work, npuwin_run_work);
+	INIT_LIST_HEAD(&queue->turn_link);
 	hrtimer_init(&queue->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
 	queue->timer.function = npuwin_park_timer;
 	init_waitqueue_func_entry(&queue->park.entry, npuwin_park_wake);
@@ -528,5 +512,5 @@ int npuwin_run_init(struct npuwin_queue *queue)
 void npuwin_run_exit(struct npuwin_queue *queue)
 {
 	hrtimer_cancel(&queue->timer);
-	cancel_work_sync(&queue->work);
+	npuwin_turn_unwanted(queue);
 }

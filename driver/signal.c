@@ -4,7 +4,7 @@
  *
  * No wake-up is lost because both sides make their mark before they look:
  *
- *	sleeper:	puts itself on the rank's wait queue, counts itself in sleepers,
+ *	sleeper:	counts itself in sleepers and puts itself on the rank's wait queue,
  *			full barrier, looks at the cell
  *	engine:		writes the cell, full barrier, looks at the wait queue
  *	mapped writer:	writes the cell, full barrier, looks at sleepers
@@ -78,7 +78,7 @@ static atomic_t *npuwin_sleepers(struct npuwin_member *member)
 
 /**
  * npuwin_sleepers_inc() - Let mapped writers know of a wait in a rank's memory.
- * @member: the rank, on whose wait queue the caller already is
+ * @member: the rank, on whose wait queue the caller is before it looks at the cell
  *
  * What the caller reads after this is read after it in memory order.
  *
@@ -168,14 +168,14 @@ static u32 npuwin_signals_look(struct npuwin_signal_wait *wait)
 	u32 i, index = wait->count;
 	int srcu;
 
-	srcu = srcu_read_lock(&npuwin_srcu);
+	srcu = npuwin_read_lock();
 	for (i = 0; i < wait->count; i++) {
 		struct npuwin_signal_entry *entry = &wait->entries[i];
 
 		if (npuwin_signal_holds(entry, &entry->sig.observed) && index == wait->count)
 			index = i;
 	}
-	srcu_read_unlock(&npuwin_srcu, srcu);
+	npuwin_read_unlock(srcu);
 	return index;
 }
 
@@ -247,6 +247,55 @@ static bool npuwin_signals_hopeless(const struct npuwin_signal_wait *wait)
 	return false;
 }
 
+/*
+ * Each notify looks at all that wait, and whoever executes it has others to serve. Counted before
+ * they are on the wait queue, so that it is never longer.
+ *
+ * Return: 0, or -EMFILE.
+ */
+static int npuwin_signals_count(struct npuwin_signal_wait *wait)
+{
+	u32 i;
+
+	for (i = 0; i < wait->count; i++) {
+		if (npuwin_sleepers_inc(wait->entries[i].member) > NPUWIN_MAX_WAITS)
+			goto err_full;
+	}
+	return 0;
+
+err_full:
+	do {
+		npuwin_sleepers_dec(wait->entries[i].member);
+	} while (i--);
+	return -EMFILE;
+}
+
+static int npuwin_signals_begin(struct npuwin_signal_wait *wait)
+{
+	int srcu, ret;
+	u32 i;
+
+	ret = npuwin_signals_count(wait);
+	if (ret)
+		return ret;
+	for (i = 0; i < wait->count; i++) {
+		struct npuwin_signal_entry *entry = &wait->entries[i];
+
+		init_waitqueue_func_entry(&entry->entry, npuwin_signal_wake);
+		entry->entry.private = current;
+		add_wait_queue(&entry->member->wq, &entry->entry);
+	}
+	if (!wait->domain->ops->member_arm)
+		return 0;
+	srcu = npuwin_read_lock();
+	for (i = 0; i < wait->count; i++) {
+		if (npuwin_member_local(wait->entries[i].member))
+			wait->domain->ops->member_arm(wait->entries[i].member);
+	}
+	npuwin_read_unlock(srcu);
+	return 0;
+}
+
 static void npuwin_signals_end(struct npuwin_signal_wait *wait)
 {
 	u32 i;
@@ -257,37 +306,6 @@ static void npuwin_signals_end(struct npuwin_signal_wait *wait)
 		remove_wait_queue(&entry->member->wq, &entry->entry);
 		npuwin_sleepers_dec(entry->member);
 	}
-}
-
-/* Return: 0, or -EMFILE. */
-static int npuwin_signals_begin(struct npuwin_signal_wait *wait)
-{
-	bool full = false;
-	int srcu;
-	u32 i;
-
-	for (i = 0; i < wait->count; i++) {
-		struct npuwin_signal_entry *entry = &wait->entries[i];
-
-		init_waitqueue_func_entry(&entry->entry, npuwin_signal_wake);
-		entry->entry.private = current;
-		add_wait_queue(&entry->member->wq, &entry->entry);
-		/* Each notify looks at all of them, and whoever executes it has others to serve. */
-		full |= npuwin_sleepers_inc(entry->member) > NPUWIN_MAX_WAITS;
-	}
-	if (full) {
-		npuwin_signals_end(wait);
-		return -EMFILE;
-	}
-	if (!wait->domain->ops->member_arm)
-		return 0;
-	srcu = srcu_read_lock(&npuwin_srcu);
-	for (i = 0; i < wait->count; i++) {
-		if (npuwin_member_local(wait->entries[i].member))
-			wait->domain->ops->member_arm(wait->entries[i].member);
-	}
-	srcu_read_unlock(&npuwin_srcu, srcu);
-	return 0;
 }
 
 static int npuwin_signals_wait(struct npuwin_signal_wait *wait,
@@ -439,10 +457,10 @@ int npuwin_ioctl_signal_wake(struct npuwin_ucmd *ucmd)
 	member = &domain->members[array_index_nospec(cmd->rank, domain->nranks)];
 	npuwin_member_wake(member);
 	if (domain->ops->member_look) {
-		srcu = srcu_read_lock(&npuwin_srcu);
+		srcu = npuwin_read_lock();
 		if (npuwin_member_local(member))
 			domain->ops->member_look(member);
-		srcu_read_unlock(&npuwin_srcu, srcu);
+		npuwin_read_unlock(srcu);
 	}
 	return 0;
 }

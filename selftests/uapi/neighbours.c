@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* What one does with a device takes nothing but time from others who use it. */
+#include <linux/securebits.h>
+
 #include "common.h"
 
 #define SIZE	(4 * MIB)
@@ -59,6 +61,52 @@ TEST_F_TIMEOUT(neighbours, long_descriptors, 300)
 	ASSERT_EQ(0, rank_take(victim, &cqe));
 	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
 	rank_close(&rank, SIZE_MIB * MIB);
+	close(domain);
+}
+
+/*
+ * A user fills as many queues as he can, for workers. Another one's small work is done all the
+ * same, again and again, long before that is.
+ */
+TEST_F_TIMEOUT(neighbours, many_queues, 300)
+{
+	enum { QUEUES = 256, DEPTH = 16, OTHER = 65534 };
+	struct rank *victim = &self->team.rank[0];
+	struct npuwin_desc descs[DEPTH];
+	uint32_t queues[QUEUES], i, n;
+	struct npuwin_cqe cqe;
+	struct rank rank;
+	int domain;
+
+	/* Another user who may open the device all the same. */
+	ASSERT_EQ(0, prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP));
+	ASSERT_EQ(0, seteuid(OTHER));
+	domain = domain_create(victim->fd, 1, SIZE);
+	ASSERT_GE(domain, 0);
+	ASSERT_EQ(0, rank_join(&rank, 0, domain, 0, SIZE));
+	ASSERT_EQ(0, seteuid(0));
+	for (i = 0; i < QUEUES; i++)
+		ASSERT_EQ(0, queue_create(rank.fd, domain, 0, DEPTH, -1, &queues[i]));
+	ASSERT_EQ(0, domain_commit(rank.fd, domain, 0, 0));
+
+	for (i = 0; i < DEPTH; i++) {
+		descs[i] = put(0, 0, SIZE / 2, SIZE / 2);
+		descs[i].flags = i == DEPTH - 1 ? NPUWIN_DESC_F_CQE : 0;
+	}
+	for (i = 0; i < QUEUES; i++)
+		ASSERT_EQ(0, submit(rank.fd, queues[i], descs, DEPTH));
+	for (i = 0; i < 50; i++) {
+		struct pollfd ready = { .fd = victim->fd, .events = POLLIN };
+
+		ASSERT_EQ(0, rank_post(victim, put(1, 0, 0, 64)));
+		/* Who waited in QUEUE_WAIT would execute it himself. */
+		ASSERT_EQ(1, poll(&ready, 1, -1));
+		ASSERT_EQ(0, rank_take(victim, &cqe));
+		ASSERT_EQ(NPUWIN_ST_OK, cqe.status);
+	}
+	n = 1;
+	EXPECT_EQ(-EAGAIN, queue_wait(rank.fd, queues[QUEUES - 1], &cqe, 1, &n, 0));
+	rank_close(&rank, SIZE);
 	close(domain);
 }
 
