@@ -253,6 +253,7 @@ static struct npuwin_pci *npuwin_pci_new(struct pci_dev *pdev)
 	spin_lock_init(&npci->endpoint_lock);
 	mutex_init(&npci->event_lock);
 	INIT_WORK(&npci->peers_work, npuwin_pci_peers_work);
+	INIT_WORK(&npci->wakes_work, npuwin_pci_wakes_work);
 	mutex_init(&npci->reset_lock);
 	INIT_WORK(&npci->reset_work, npuwin_pci_reset_work);
 	INIT_DELAYED_WORK(&npci->watch, npuwin_pci_watch);
@@ -349,6 +350,7 @@ static void npuwin_pci_remove(struct pci_dev *pdev)
 	npuwin_pci_irq_exit(npci);
 	npuwin_pci_end_resets(npci);
 	cancel_work_sync(&npci->peers_work);
+	cancel_work_sync(&npci->wakes_work);
 	npuwin_pci_stop(npci);
 	put_device(&ndev->dev);
 }

@@ -47,12 +47,14 @@ struct npuwin_pci_vector {
  * @arm: what was last written to its arm word
  * @armed: the event for that is still to come
  * @dirty: something has become of peers or of the domain: the device is to be asked
+ * @noted: a TNOTIFY has come, and many sleep there
  */
 struct npuwin_pci_endpoint {
 	struct npuwin_member *member;
 	u32 arm;
 	bool armed;
 	bool dirty;
+	bool noted;
 };
 
 /**
@@ -123,6 +125,7 @@ struct npuwin_pci_queue {
  * @event_head: events taken
  * @event_lost: losses that have been dealt with
  * @peers_work: asks the device what has become of peers
+ * @wakes_work: wakes where many sleep
  * @states: what it says; the work's
  * @reset_lock: serializes starting and stopping
  * @reset_work: deals with a failure
@@ -163,6 +166,7 @@ struct npuwin_pci {
 	u32 event_head;
 	u32 event_lost;
 	struct work_struct peers_work;
+	struct work_struct wakes_work;
 	u8 states[NPUWIN_MAX_RANKS];
 	struct mutex reset_lock;	/* start, stop */
 	struct work_struct reset_work;
@@ -297,5 +301,6 @@ void npuwin_pci_member_look(struct npuwin_member *member);
 void npuwin_pci_notified(struct npuwin_pci *npci, u32 endpoint);
 void npuwin_pci_ask_peers(struct npuwin_pci *npci, u32 endpoint);
 void npuwin_pci_peers_work(struct work_struct *work);
+void npuwin_pci_wakes_work(struct work_struct *work);
 
 #endif /* NPUWIN_PCI_H */

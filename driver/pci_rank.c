@@ -7,6 +7,12 @@
  */
 #include "pci.h"
 
+/*
+ * So many sleepers are woken by an interrupt's thread, which is before everybody else. Where there
+ * are more, it is left to a worker.
+ */
+#define NPUWIN_PCI_WAKE_NOW	256
+
 /**
  * npuwin_pci_endpoint() - The endpoint that a rank is: where its notify registers lie.
  * @member: the rank
@@ -97,9 +103,58 @@ static void npuwin_pci_disarmed(struct npuwin_pci *npci, u32 endpoint)
  */
 void npuwin_pci_notified(struct npuwin_pci *npci, u32 endpoint)
 {
+	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
+	bool many;
+
 	spin_lock(&npci->endpoint_lock);
-	npuwin_pci_disarmed(npci, endpoint);
+	many = ep->member && npuwin_sleepers_count(ep->member) > NPUWIN_PCI_WAKE_NOW;
+	if (many)
+		WRITE_ONCE(ep->noted, true);
+	else
+		npuwin_pci_disarmed(npci, endpoint);
 	spin_unlock(&npci->endpoint_lock);
+	if (many)
+		queue_work(system_unbound_wq, &npci->wakes_work);
+}
+
+/* Undo the arming of an endpoint where many sleep. Return: its rank, or NULL. */
+static struct npuwin_member *npuwin_pci_noted(struct npuwin_pci *npci, u32 endpoint)
+{
+	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
+	struct npuwin_member *member = NULL;
+
+	if (!READ_ONCE(ep->noted))
+		return NULL;
+	spin_lock(&npci->endpoint_lock);
+	WRITE_ONCE(ep->noted, false);
+	if (ep->member) {
+		member = ep->member;
+		npuwin_domain_get(member->domain);
+		ep->armed = false;
+		npuwin_pci_arm(npci, endpoint);
+	}
+	spin_unlock(&npci->endpoint_lock);
+	return member;
+}
+
+/**
+ * npuwin_pci_wakes_work() - Wake where many sleep, which takes long.
+ * @work: in struct npuwin_pci
+ */
+void npuwin_pci_wakes_work(struct work_struct *work)
+{
+	struct npuwin_pci *npci = container_of(work, struct npuwin_pci, wakes_work);
+	u32 endpoint;
+
+	for (endpoint = 0; endpoint < npci->ident.max_endpoints; endpoint++) {
+		struct npuwin_member *member = npuwin_pci_noted(npci, endpoint);
+
+		if (!member)
+			continue;
+		npuwin_member_wake(member);
+		npuwin_domain_put(member->domain);
+		cond_resched();
+	}
 }
 
 /* ---- joining and leaving ------------------------------------------------ */
@@ -142,6 +197,7 @@ int npuwin_pci_member_join(struct npuwin_member *member)
 	npci->endpoints[endpoint].member = member;
 	npci->endpoints[endpoint].armed = false;
 	npci->endpoints[endpoint].dirty = false;
+	npci->endpoints[endpoint].noted = false;
 	spin_unlock(&npci->endpoint_lock);
 	return 0;
 }
