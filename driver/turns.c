@@ -4,15 +4,13 @@
  *
  * A user has as many turns as there are processors. Each is a work item that executes one queue
  * for a tick at most and goes to the end of the line, in which it meets the other users' turns
- * alone: npuwin_wq serves its items in order. So how many queues somebody fills is no matter of
- * others.
+ * alone: npuwin_wq serves its items in order, on each NUMA node. So how many queues somebody
+ * fills is no matter of others.
  */
 #include <linux/cred.h>
-#include <linux/slab.h>
+#include <linux/mm.h>
 
 #include "npuwin.h"
-
-struct npuwin_user;
 
 /**
  * struct npuwin_turn - A place of a user in the line.
@@ -48,7 +46,7 @@ struct npuwin_user {
 	struct npuwin_turn turns[];
 };
 
-static DEFINE_MUTEX(npuwin_users_lock);
+static DEFINE_SPINLOCK(npuwin_users_lock);
 static LIST_HEAD(npuwin_users);
 
 static void npuwin_turn_work(struct work_struct *work)
@@ -75,7 +73,7 @@ static void npuwin_turn_work(struct work_struct *work)
 }
 
 /**
- * npuwin_turn_wanted() - A queue has something to do that no task does.
+ * npuwin_turn_wanted() - A queue has something to do, and nobody may be there to do it.
  * @queue: the queue, which npuwin_turn_unwanted() will be called for
  *
  * Context: any.
@@ -116,7 +114,7 @@ static struct npuwin_user *npuwin_user_new(kuid_t uid)
 	unsigned int i, nturns = num_online_cpus();
 	struct npuwin_user *user;
 
-	user = kzalloc(struct_size(user, turns, nturns), GFP_KERNEL_ACCOUNT);
+	user = kvzalloc(struct_size(user, turns, nturns), GFP_KERNEL_ACCOUNT);
 	if (!user)
 		return NULL;
 	user->uid = uid;
@@ -131,7 +129,6 @@ static struct npuwin_user *npuwin_user_new(kuid_t uid)
 		turn->user = user;
 		list_add_tail(&turn->link, &user->idle);
 	}
-	list_add(&user->link, &npuwin_users);
 	return user;
 }
 
@@ -142,19 +139,24 @@ static struct npuwin_user *npuwin_user_new(kuid_t uid)
  */
 struct npuwin_user *npuwin_user_get(void)
 {
-	kuid_t uid = current_euid();
+	/* Made before it is known whether it is needed: who waits for memory holds up nobody. */
+	struct npuwin_user *made = npuwin_user_new(current_euid());
 	struct npuwin_user *user;
 
-	mutex_lock(&npuwin_users_lock);
+	if (!made)
+		return NULL;
+	spin_lock(&npuwin_users_lock);
 	list_for_each_entry(user, &npuwin_users, link) {
-		if (uid_eq(user->uid, uid))
+		if (uid_eq(user->uid, made->uid))
 			goto found;
 	}
-	user = npuwin_user_new(uid);
+	user = made;
+	made = NULL;
+	list_add(&user->link, &npuwin_users);
 found:
-	if (user)
-		user->files++;
-	mutex_unlock(&npuwin_users_lock);
+	user->files++;
+	spin_unlock(&npuwin_users_lock);
+	kvfree(made);
 	return user;
 }
 
@@ -167,14 +169,14 @@ void npuwin_user_put(struct npuwin_user *user)
 	unsigned int i;
 	bool last;
 
-	mutex_lock(&npuwin_users_lock);
+	spin_lock(&npuwin_users_lock);
 	last = !--user->files;
 	if (last)
 		list_del(&user->link);
-	mutex_unlock(&npuwin_users_lock);
+	spin_unlock(&npuwin_users_lock);
 	if (!last)
 		return;
 	for (i = 0; i < user->nturns; i++)
 		cancel_work_sync(&user->turns[i].work);
-	kfree(user);
+	kvfree(user);
 }
