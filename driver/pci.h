@@ -42,12 +42,12 @@ struct npuwin_pci_vector {
 };
 
 /**
- * struct npuwin_pci_endpoint - An endpoint of the device. All under endpoint_lock.
+ * struct npuwin_pci_endpoint - An endpoint of the device. All written under endpoint_lock.
  * @member: the rank that it is, or NULL
  * @arm: what was last written to its arm word
  * @armed: the event for that is still to come
  * @dirty: something has become of peers or of the domain: the device is to be asked
- * @noted: a TNOTIFY has come, and many sleep there
+ * @noted: many who sleep there are to look again
  */
 struct npuwin_pci_endpoint {
 	struct npuwin_member *member;

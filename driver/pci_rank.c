@@ -91,6 +91,11 @@ static void npuwin_pci_disarmed(struct npuwin_pci *npci, u32 endpoint)
 	ep->armed = false;
 	if (!ep->member || !wq_has_sleeper(&ep->member->wq))
 		return;
+	if (npuwin_sleepers_count(ep->member) > NPUWIN_PCI_WAKE_NOW) {
+		WRITE_ONCE(ep->noted, true);
+		queue_work(system_unbound_wq, &npci->wakes_work);
+		return;
+	}
 	/* Who is woken for nothing sleeps on without a word. */
 	npuwin_pci_arm(npci, endpoint);
 	npuwin_member_wake(ep->member);
@@ -103,21 +108,12 @@ static void npuwin_pci_disarmed(struct npuwin_pci *npci, u32 endpoint)
  */
 void npuwin_pci_notified(struct npuwin_pci *npci, u32 endpoint)
 {
-	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
-	bool many;
-
 	spin_lock(&npci->endpoint_lock);
-	many = ep->member && npuwin_sleepers_count(ep->member) > NPUWIN_PCI_WAKE_NOW;
-	if (many)
-		WRITE_ONCE(ep->noted, true);
-	else
-		npuwin_pci_disarmed(npci, endpoint);
+	npuwin_pci_disarmed(npci, endpoint);
 	spin_unlock(&npci->endpoint_lock);
-	if (many)
-		queue_work(system_unbound_wq, &npci->wakes_work);
 }
 
-/* Undo the arming of an endpoint where many sleep. Return: its rank, or NULL. */
+/* Arm an endpoint where many are to be woken. Return: its rank, domain referenced, or NULL. */
 static struct npuwin_member *npuwin_pci_noted(struct npuwin_pci *npci, u32 endpoint)
 {
 	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
@@ -130,7 +126,6 @@ static struct npuwin_member *npuwin_pci_noted(struct npuwin_pci *npci, u32 endpo
 	if (ep->member) {
 		member = ep->member;
 		npuwin_domain_get(member->domain);
-		ep->armed = false;
 		npuwin_pci_arm(npci, endpoint);
 	}
 	spin_unlock(&npci->endpoint_lock);
@@ -197,7 +192,9 @@ int npuwin_pci_member_join(struct npuwin_member *member)
 	npci->endpoints[endpoint].member = member;
 	npci->endpoints[endpoint].armed = false;
 	npci->endpoints[endpoint].dirty = false;
-	npci->endpoints[endpoint].noted = false;
+	WRITE_ONCE(npci->endpoints[endpoint].noted, false);
+	/* Who sleeps here since the rank that was here before has armed for that one. */
+	npuwin_pci_arm(npci, endpoint);
 	spin_unlock(&npci->endpoint_lock);
 	return 0;
 }

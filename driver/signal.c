@@ -249,7 +249,8 @@ static bool npuwin_signals_hopeless(const struct npuwin_signal_wait *wait)
 
 /*
  * Each notify looks at all that wait, and whoever executes it has others to serve. Counted before
- * they are on the wait queue, so that it is never longer.
+ * they are on the wait queue, so that it is never longer than that and the rank's queues, which
+ * are few.
  *
  * Return: 0, or -EMFILE.
  */

@@ -43,7 +43,8 @@
  *
  * Objects (windows, queues) belong to the open file that made them, and go with it.
  * Limits of each open file: %NPUWIN_MAX_WINDOWS windows, %NPUWIN_MAX_QUEUES queues. Of each
- * rank: %NPUWIN_MAX_WAITS signals of its window and registers that are waited for at a time.
+ * rank: %NPUWIN_MAX_WAITS signals of its window and registers that are waited for at a time,
+ * queues that are parked at a TWAIT counted as well.
  */
 #define NPUWIN_IOC_TYPE		0xB7
 
