@@ -833,18 +833,8 @@ void npuwin_user_put(struct npuwin_user *user);
 
 /* ---- signal.c ---------------------------------------------------------- */
 
-/**
- * npuwin_sleepers_count() - How many waits there are in a rank's memory.
- * @member: the rank
- *
- * Return: so many, a moment ago.
- */
-static inline u32 npuwin_sleepers_count(const struct npuwin_member *member)
-{
-	return READ_ONCE(member->domain->status->rank[member->rank].sleepers);
-}
-
 void npuwin_member_wake(struct npuwin_member *member);
+u32 npuwin_sleepers_count(const struct npuwin_member *member);
 u32 npuwin_sleepers_inc(struct npuwin_member *member);
 void npuwin_sleepers_dec(struct npuwin_member *member);
 int npuwin_sleep(s64 deadline);

@@ -46,15 +46,15 @@ struct npuwin_pci_vector {
  * @member: the rank that it is, or NULL
  * @arm: what was last written to its arm word
  * @armed: the event for that is still to come
- * @dirty: something has become of peers or of the domain: the device is to be asked
- * @noted: many who sleep there are to look again
+ * @ask: the device is to be asked what has become of peers or of the domain
+ * @wake: many who sleep there are to look again
  */
 struct npuwin_pci_endpoint {
 	struct npuwin_member *member;
 	u32 arm;
 	bool armed;
-	bool dirty;
-	bool noted;
+	bool ask;
+	bool wake;
 };
 
 /**

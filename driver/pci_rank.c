@@ -92,7 +92,7 @@ static void npuwin_pci_disarmed(struct npuwin_pci *npci, u32 endpoint)
 	if (!ep->member || !wq_has_sleeper(&ep->member->wq))
 		return;
 	if (npuwin_sleepers_count(ep->member) > NPUWIN_PCI_WAKE_NOW) {
-		WRITE_ONCE(ep->noted, true);
+		WRITE_ONCE(ep->wake, true);
 		queue_work(system_unbound_wq, &npci->wakes_work);
 		return;
 	}
@@ -113,21 +113,22 @@ void npuwin_pci_notified(struct npuwin_pci *npci, u32 endpoint)
 	spin_unlock(&npci->endpoint_lock);
 }
 
-/* Arm an endpoint where many are to be woken. Return: its rank, domain referenced, or NULL. */
-static struct npuwin_member *npuwin_pci_noted(struct npuwin_pci *npci, u32 endpoint)
+/*
+ * Take a mark off an endpoint, for a worker.
+ * Return: its rank, domain referenced, or NULL where there is no mark or nobody.
+ */
+static struct npuwin_member *npuwin_pci_marked(struct npuwin_pci *npci, u32 endpoint, bool *mark)
 {
-	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
-	struct npuwin_member *member = NULL;
+	struct npuwin_member *member;
 
-	if (!READ_ONCE(ep->noted))
+	if (!READ_ONCE(*mark))
 		return NULL;
 	spin_lock(&npci->endpoint_lock);
-	WRITE_ONCE(ep->noted, false);
-	if (ep->member) {
-		member = ep->member;
+	WRITE_ONCE(*mark, false);
+	member = npci->endpoints[endpoint].member;
+	/* A rank that is joined has a reference, and it is so while it is here. */
+	if (member)
 		npuwin_domain_get(member->domain);
-		npuwin_pci_arm(npci, endpoint);
-	}
 	spin_unlock(&npci->endpoint_lock);
 	return member;
 }
@@ -142,10 +143,15 @@ void npuwin_pci_wakes_work(struct work_struct *work)
 	u32 endpoint;
 
 	for (endpoint = 0; endpoint < npci->ident.max_endpoints; endpoint++) {
-		struct npuwin_member *member = npuwin_pci_noted(npci, endpoint);
+		struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
+		struct npuwin_member *member = npuwin_pci_marked(npci, endpoint, &ep->wake);
 
 		if (!member)
 			continue;
+		spin_lock(&npci->endpoint_lock);
+		if (ep->member == member)
+			npuwin_pci_arm(npci, endpoint);
+		spin_unlock(&npci->endpoint_lock);
 		npuwin_member_wake(member);
 		npuwin_domain_put(member->domain);
 		cond_resched();
@@ -174,11 +180,12 @@ int npuwin_pci_member_join(struct npuwin_member *member)
 			.nranks = member->domain->nranks,
 		},
 	};
+	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
 	struct npuwin_hw_response response;
 	int ret;
 
 	/* What the device finds there it takes for answered. */
-	WRITE_ONCE(*npuwin_pci_arm_word(npci, endpoint), npci->endpoints[endpoint].arm);
+	WRITE_ONCE(*npuwin_pci_arm_word(npci, endpoint), ep->arm);
 	ret = npuwin_pci_admin(npci, &request, &response);
 	if (ret)
 		return ret;
@@ -189,10 +196,10 @@ int npuwin_pci_member_join(struct npuwin_member *member)
 		.endpoint = endpoint,
 	};
 	spin_lock(&npci->endpoint_lock);
-	npci->endpoints[endpoint].member = member;
-	npci->endpoints[endpoint].armed = false;
-	npci->endpoints[endpoint].dirty = false;
-	WRITE_ONCE(npci->endpoints[endpoint].noted, false);
+	ep->member = member;
+	ep->armed = false;
+	WRITE_ONCE(ep->ask, false);
+	WRITE_ONCE(ep->wake, false);
 	/* Who sleeps here since the rank that was here before has armed for that one. */
 	npuwin_pci_arm(npci, endpoint);
 	spin_unlock(&npci->endpoint_lock);
@@ -343,31 +350,14 @@ void npuwin_pci_member_reset(struct npuwin_member *member)
  */
 void npuwin_pci_ask_peers(struct npuwin_pci *npci, u32 endpoint)
 {
-	bool dirty;
-
-	spin_lock(&npci->endpoint_lock);
-	dirty = npci->endpoints[endpoint].member;
-	npci->endpoints[endpoint].dirty = dirty;
-	spin_unlock(&npci->endpoint_lock);
-	if (dirty)
-		queue_work(system_unbound_wq, &npci->peers_work);
-}
-
-/* The rank of an endpoint that is dirty, with its domain referenced; or NULL. */
-static struct npuwin_member *npuwin_pci_dirty(struct npuwin_pci *npci, u32 endpoint)
-{
 	struct npuwin_pci_endpoint *ep = &npci->endpoints[endpoint];
-	struct npuwin_member *member = NULL;
 
 	spin_lock(&npci->endpoint_lock);
-	if (ep->dirty && ep->member) {
-		member = ep->member;
-		/* A rank that is joined has a reference, and it is so while it is here. */
-		npuwin_domain_get(member->domain);
+	if (ep->member) {
+		WRITE_ONCE(ep->ask, true);
+		queue_work(system_unbound_wq, &npci->peers_work);
 	}
-	ep->dirty = false;
 	spin_unlock(&npci->endpoint_lock);
-	return member;
 }
 
 /* Apply what the device knows of the ranks elsewhere. */
@@ -443,7 +433,8 @@ void npuwin_pci_peers_work(struct work_struct *work)
 	u32 endpoint;
 
 	for (endpoint = 0; endpoint < npci->ident.max_endpoints; endpoint++) {
-		struct npuwin_member *member = npuwin_pci_dirty(npci, endpoint);
+		struct npuwin_member *member =
+			npuwin_pci_marked(npci, endpoint, &npci->endpoints[endpoint].ask);
 
 		if (!member)
 			continue;

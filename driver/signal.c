@@ -67,13 +67,24 @@ void npuwin_member_wake(struct npuwin_member *member)
 		wake_up_all(&member->wq);
 }
 
-static atomic_t *npuwin_sleepers(struct npuwin_member *member)
+static atomic_t *npuwin_sleepers(const struct npuwin_member *member)
 {
 	u32 *sleepers = &member->domain->status->rank[member->rank].sleepers;
 
 	/* Userspace only reads it: a plain 32-bit load there is enough. */
 	BUILD_BUG_ON(sizeof(atomic_t) != sizeof(*sleepers));
 	return (atomic_t *)sleepers;
+}
+
+/**
+ * npuwin_sleepers_count() - How many waits there are in a rank's memory.
+ * @member: the rank
+ *
+ * Return: so many, a moment ago.
+ */
+u32 npuwin_sleepers_count(const struct npuwin_member *member)
+{
+	return atomic_read(npuwin_sleepers(member));
 }
 
 /**
