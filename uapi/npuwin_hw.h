@@ -154,7 +154,7 @@ struct npuwin_hw_ident {
  * @descriptors: descriptors that are through, in whatever way
  * @bytes: bytes of TPUTs that succeeded
  * @errors: descriptors that failed, %NPUWIN_ST_MISMATCH and cancelled ones not counted
- * @steps: steps of work that were made on descriptors
+ * @steps: steps that have brought a descriptor on, or to its end
  * @reserved4: zero
  *
  * The counters run on over resets. They may lag behind what they count, up to one

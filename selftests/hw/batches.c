@@ -209,7 +209,7 @@ static void batch_ring_byte(void)
 }
 
 static const struct test tests[] = {
-	{ "batch_one_interrupt", "a batch signals once, however many completions it has",
+	{ "batch_one_interrupt", "a batch that does not block signals once for all its completions",
 	  batch_one_interrupt },
 	{ "batch_irq_flag", "a batch that asks for it signals without a completion",
 	  batch_irq_flag },

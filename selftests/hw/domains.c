@@ -217,7 +217,7 @@ static void peer_states_tell(void)
 
 static const struct test tests[] = {
 	{ "peer_leaves", "a rank that leaves ends only the waits that need it", peer_leaves },
-	{ "peer_dies", "a rank that dies ends everything in the domain, by its name",
+	{ "peer_dies", "a rank that dies ends all that does not hold, by its name",
 	  peer_dies },
 	{ "host_dies", "a host that goes is the death of its ranks", host_dies },
 	{ "reset_is_death", "a reset is the death of the device's ranks", reset_is_death },

@@ -63,14 +63,18 @@ static void fault_irq_reordered(void)
 static void fault_stall(void)
 {
 	struct guest *g = &guests[0];
+	uint64_t steps;
 
 	ranks_start(2, WITH("--heartbeat", "10", "--fault", "stall:dev=0,nth=3"));
 	for (uint64_t i = 0; i < 2; i++)
 		CHECK_EQ(run_one(&queues[0], d_nop(), NULL), NPUWIN_ST_OK);
 	post_one(&queues[0], d_seen(9));
+	until_beats(g, 2);
+	steps = READ(status_of(g)->steps);
 	until_beats(g, 5);
 	settle(g);
 	CHECK(cq_empty(&queues[0]));
+	CHECK_EQ(READ(status_of(g)->steps), steps);
 	/* The engine stands, the rest does not; a reset starts it again. */
 	guest_ready(g);
 	CHECK_EQ(do_bind(g, 0, 0, 1, &keys[0]), NPUWIN_HW_OK);
@@ -256,7 +260,7 @@ static const struct test tests[] = {
 	{ "fault_irq_reordered", "interrupts may change places", fault_irq_reordered },
 	{ "fault_stall", "an engine that stands still is revived by a reset", fault_stall },
 	{ "fault_stall_ends", "a stall may end by itself", fault_stall_ends },
-	{ "fault_fail", "a descriptor that the device cannot do fails and writes nothing",
+	{ "fault_fail", "a descriptor that is made to fail writes nothing",
 	  fault_fail },
 	{ "fault_corrupt", "a corrupt completion is one slot, not more", fault_corrupt },
 	{ "fault_heartbeat", "the heartbeat can stop, or pause, while the rest goes on",

@@ -283,7 +283,8 @@ static void queue_destroy_ends(void)
 static const struct test tests[] = {
 	{ "queue_completion", "a completion has user_data, seq and nothing it should not",
 	  queue_completion },
-	{ "queue_silent", "a success without F_CQE posts and signals nothing", queue_silent },
+	{ "queue_silent", "a success without F_CQE and IRQ posts and signals nothing",
+	  queue_silent },
 	{ "queue_wraps", "rings of any depth wrap", queue_wraps },
 	{ "queue_order", "a queue executes in order", queue_order },
 	{ "queue_independent", "a blocked queue hinders no other", queue_independent },

@@ -166,6 +166,28 @@ static void long_shows_steps(void)
 	with_each(serve_steps);
 }
 
+/* Looks that bring nothing on are no steps, however many there are. */
+static void blocked_shows_none(void)
+{
+	struct guest *g = &guests[0];
+	uint64_t steps;
+
+	lone_rank();
+	post_one(&queues[0], d_wait(0, NPUWIN_CMP_EQ, 1, NEVER));
+	settle(g);
+	until_beats(g, 2);
+	steps = READ(status_of(g)->steps);
+	for (int i = 0; i < 100; i++) {
+		ring(g, 0);
+		settle(g);
+	}
+	until_beats(g, 2);
+	CHECK_EQ(READ(status_of(g)->steps), steps);
+	*cell_of(g, 0) = 1;
+	ring(g, 0);
+	UNTIL(READ(status_of(g)->steps) != steps);
+}
+
 static void long_wait_goes_on(void)
 {
 	struct guest *g = &guests[0];
@@ -228,6 +250,8 @@ const struct group group_turns = { tests, ARRAY_SIZE(tests) };
 
 static const struct test progress_tests[] = {
 	{ "long_shows_steps", "steps grows while a long descriptor runs", long_shows_steps },
+	{ "blocked_shows_none", "steps stands still while all that there is blocks",
+	  blocked_shows_none },
 };
 
 const struct group group_progress = { progress_tests, ARRAY_SIZE(progress_tests) };

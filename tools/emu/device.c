@@ -56,6 +56,8 @@ static void device_beat(struct device *dev)
 		dev->silent_until = rule->ms ? now + rule->ms * NSEC_PER_MSEC : NEVER;
 	if (now < dev->silent_until)
 		return;
+	/* Who does not find it may not even ask for a reset. */
+	memory_publish(dev);
 	store64(&status->clock, now);
 	store64(&status->heartbeat, ++dev->heartbeat);
 }

@@ -265,7 +265,7 @@ struct queue {
  * @descriptors: descriptors that are through
  * @bytes: bytes written by TPUTs
  * @errors: descriptors that failed
- * @steps: steps of work on descriptors
+ * @steps: steps that have brought a descriptor on, or to its end
  * @completions: completions posted
  * @events: events posted
  */

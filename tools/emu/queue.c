@@ -219,6 +219,7 @@ static void queue_advance(struct queue *queue)
 	queue->seq++;
 	store_release(&queue_words(queue->dev, queue_id(queue))->sq_head, ++queue->sq_head);
 	count(&queue->dev->counters.descriptors, 1);
+	count(&queue->dev->counters.steps, 1);
 	if (!(queue->ring & NPUWIN_HW_SQE_END))
 		return;
 	queue->skip = false;
@@ -341,7 +342,6 @@ static enum npuwin_exec queue_step(struct queue *queue)
 	enum npuwin_exec exec;
 	u32 status, rank;
 
-	count(&queue->dev->counters.steps, 1);
 	endpoint_attend(queue->dev, ep);
 	status = endpoint_verdict(ep, NPUWIN_NO_RANK, &rank);
 	if (!status || wait) {
@@ -464,6 +464,7 @@ bool queue_run(struct device *dev, struct queue *queue)
 				break;
 			goto idle;
 		case NPUWIN_EXEC_AGAIN:
+			count(&dev->counters.steps, 1);
 			dev->cost += STEP_BYTES;
 			return true;
 		}
