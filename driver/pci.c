@@ -167,6 +167,7 @@ static const struct npuwin_backend_ops npuwin_pci_ops = {
 	.queue_room = npuwin_pci_queue_room,
 	.queue_kick = npuwin_pci_queue_kick,
 	.queue_quiesce = npuwin_pci_queue_quiesce,
+	.queue_turn = npuwin_pci_queue_turn,
 	.queue_wait = npuwin_pci_queue_wait,
 	.member_join = npuwin_pci_member_join,
 	.member_leave = npuwin_pci_member_leave,
@@ -244,6 +245,7 @@ static struct npuwin_pci *npuwin_pci_new(struct pci_dev *pdev)
 	if (!npci)
 		return NULL;
 	npci->pdev = pdev;
+	npci->slow_until = jiffies;
 	spin_lock_init(&npci->fail_lock);
 	npci->failed = true;
 	ida_init(&npci->endpoint_ids);

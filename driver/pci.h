@@ -72,6 +72,8 @@ struct npuwin_pci_endpoint {
  * @cq_head: completions taken
  * @last_wait: descriptors up to the last TWAIT
  * @waiting: its rank has been told of a TWAIT, by npuwin_sleepers_inc()
+ * @untold: completions that pollers are still to be told of, by npuwin_pci_queue_turn()
+ * @telling: somebody does
  * @seen: the queue's tail when it was last looked after
  * @times: how often since then
  */
@@ -89,6 +91,8 @@ struct npuwin_pci_queue {
 	u32 cq_head;
 	u64 last_wait;
 	bool waiting;
+	u32 untold;
+	bool telling;
 	u64 seen;
 	u32 times;
 };
@@ -124,6 +128,7 @@ struct npuwin_pci_queue {
  * @event_lock: serializes taking events
  * @event_head: events taken
  * @event_lost: losses that have been dealt with
+ * @slow_until: jiffies until which workers tell pollers of completions
  * @peers_work: asks the device what has become of peers
  * @wakes_work: wakes where many sleep
  * @states: what it says; the work's
@@ -165,6 +170,7 @@ struct npuwin_pci {
 	struct mutex event_lock;	/* events */
 	u32 event_head;
 	u32 event_lost;
+	unsigned long slow_until;
 	struct work_struct peers_work;
 	struct work_struct wakes_work;
 	u8 states[NPUWIN_MAX_RANKS];
@@ -284,9 +290,11 @@ void npuwin_pci_queue_exit(struct npuwin_queue *queue);
 int npuwin_pci_queue_room(struct npuwin_queue *queue, u32 count);
 void npuwin_pci_queue_kick(struct npuwin_queue *queue, u32 flags);
 void npuwin_pci_queue_quiesce(struct npuwin_queue *queue);
+void npuwin_pci_queue_turn(struct npuwin_queue *queue);
 int npuwin_pci_queue_wait(struct npuwin_queue *queue, const struct npuwin_until *until,
 			  s64 deadline);
 void npuwin_pci_harvest(struct npuwin_queue *queue);
+void npuwin_pci_harvest_all(struct npuwin_pci_vector *vector);
 bool npuwin_pci_queue_stuck(struct npuwin_queue *queue, bool works);
 
 /* pci_rank.c */

@@ -73,16 +73,6 @@ out_unlock:
 
 /* ---- interrupts -------------------------------------------------------- */
 
-static void npuwin_pci_harvest_vector(struct npuwin_pci_vector *vector)
-{
-	struct npuwin_pci_queue *pq;
-
-	mutex_lock(&vector->lock);
-	list_for_each_entry(pq, &vector->queues, link)
-		npuwin_pci_harvest(pq->queue);
-	mutex_unlock(&vector->lock);
-}
-
 /**
  * npuwin_pci_look() - Look at everything, as if all interrupts had come.
  * @npci: the device
@@ -93,7 +83,7 @@ void npuwin_pci_look(struct npuwin_pci *npci)
 
 	npuwin_pci_events(npci);
 	for (i = 0; i < npci->nvectors; i++)
-		npuwin_pci_harvest_vector(&npci->vectors[i]);
+		npuwin_pci_harvest_all(&npci->vectors[i]);
 }
 
 /**
@@ -136,7 +126,7 @@ static irqreturn_t npuwin_pci_thread(int irq, void *data)
 
 	if (!vector->number)
 		npuwin_pci_events(vector->npci);
-	npuwin_pci_harvest_vector(vector);
+	npuwin_pci_harvest_all(vector);
 	return IRQ_HANDLED;
 }
 

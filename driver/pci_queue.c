@@ -12,6 +12,12 @@
 
 /* How often to look for room at least, however long it takes. */
 #define NPUWIN_PCI_ROOM_LOOKS	100
+/*
+ * An interrupt's thread is before everybody else. Where it has taken longer than this to tell who
+ * polls, workers tell all who do on this device for some time, in their users' turns.
+ */
+#define NPUWIN_PCI_TELL_NS	NSEC_PER_MSEC
+#define NPUWIN_PCI_SLOW		(10 * HZ)
 /* How long a waiting task sleeps before it looks by itself: an interrupt may be lost. */
 #define NPUWIN_PCI_RELOOK_NS	NSEC_PER_SEC
 
@@ -130,9 +136,12 @@ void npuwin_pci_queue_exit(struct npuwin_queue *queue)
 	mutex_lock(&pq->vector->lock);
 	list_del(&pq->link);
 	mutex_unlock(&pq->vector->lock);
+	npuwin_turn_unwanted(queue);
 	spin_lock(&queue->lock);
 	queue->priv = NULL;
 	spin_unlock(&queue->lock);
+	/* A turn that has begun needs the queue's file. */
+	wait_event(queue->wq, !READ_ONCE(pq->telling));
 
 	/* What a device that has failed still does with the rings ends when it is reset. */
 	if (npuwin_pci_queue_alive(npci, pq) && npuwin_pci_admin(npci, &request, NULL) == -EIO)
@@ -296,24 +305,93 @@ static const char *npuwin_pci_take(struct npuwin_pci *npci, struct npuwin_queue 
 	return wrong;
 }
 
+static void npuwin_pci_collect(struct npuwin_queue *queue, struct npuwin_retired *retired,
+			       bool later)
+{
+	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
+	struct npuwin_pci_queue *pq;
+	const char *wrong = NULL;
+
+	spin_lock(&queue->lock);
+	pq = queue->priv;
+	/* Once it is cancelled or destroyed, what the device says counts no more. */
+	if (!queue->cancel && pq && npuwin_pci_queue_alive(npci, pq))
+		wrong = npuwin_pci_take(npci, queue, pq, retired);
+	if (later && retired->posted) {
+		pq->untold += retired->posted;
+		npuwin_turn_wanted(queue);
+	}
+	spin_unlock(&queue->lock);
+	if (wrong)
+		npuwin_pci_fail(npci, wrong);
+}
+
 /**
- * npuwin_pci_harvest() - Take what the device has completed.
+ * npuwin_pci_harvest() - Take what the device has completed. By who has business with the queue.
  * @queue: the queue, not locked
  */
 void npuwin_pci_harvest(struct npuwin_queue *queue)
 {
-	struct npuwin_pci *npci = npuwin_pci_of(queue->file->ndev);
 	struct npuwin_retired retired = {};
-	const char *wrong = NULL;
+
+	npuwin_pci_collect(queue, &retired, false);
+	npuwin_queue_notify(queue, &retired);
+}
+
+/**
+ * npuwin_pci_harvest_all() - Take what the device has completed in a vector's queues.
+ * @vector: the vector
+ */
+void npuwin_pci_harvest_all(struct npuwin_pci_vector *vector)
+{
+	struct npuwin_pci *npci = vector->npci;
+	struct npuwin_pci_queue *pq;
+
+	mutex_lock(&vector->lock);
+	list_for_each_entry(pq, &vector->queues, link) {
+		bool slow = time_before(jiffies, READ_ONCE(npci->slow_until));
+		struct npuwin_retired retired = {};
+		u64 began;
+
+		npuwin_pci_collect(pq->queue, &retired, slow);
+		npuwin_queue_wake(pq->queue, &retired);
+		if (slow || !retired.posted)
+			continue;
+		began = ktime_get_ns();
+		npuwin_queue_tell(pq->queue, retired.posted);
+		if (ktime_get_ns() - began > NPUWIN_PCI_TELL_NS)
+			WRITE_ONCE(npci->slow_until, jiffies + NPUWIN_PCI_SLOW);
+	}
+	mutex_unlock(&vector->lock);
+}
+
+/**
+ * npuwin_pci_queue_turn() - Tell who polls of what is new.
+ * @queue: the queue
+ */
+void npuwin_pci_queue_turn(struct npuwin_queue *queue)
+{
+	struct npuwin_pci_queue *pq;
+	u32 untold = 0;
 
 	spin_lock(&queue->lock);
-	/* Once it is cancelled or destroyed, what the device says counts no more. */
-	if (!queue->cancel && queue->priv && npuwin_pci_queue_alive(npci, queue->priv))
-		wrong = npuwin_pci_take(npci, queue, queue->priv, &retired);
+	pq = queue->priv;
+	if (pq && !pq->telling) {
+		untold = pq->untold;
+		pq->untold = 0;
+		pq->telling = untold;
+	}
 	spin_unlock(&queue->lock);
-	npuwin_queue_notify(queue, &retired);
-	if (wrong)
-		npuwin_pci_fail(npci, wrong);
+	if (!untold)
+		return;
+	npuwin_queue_tell(queue, untold);
+	spin_lock(&queue->lock);
+	pq->telling = false;
+	/* What came meanwhile has found nobody else; who has set cancel tells of it himself. */
+	if (pq->untold && !queue->cancel)
+		npuwin_turn_wanted(queue);
+	spin_unlock(&queue->lock);
+	wake_up_all(&queue->wq);
 }
 
 /* Whether the descriptor at the tail is for the device to get done, and not to wait for. */
@@ -447,6 +525,8 @@ void npuwin_pci_queue_quiesce(struct npuwin_queue *queue)
 	spin_unlock(&queue->lock);
 	if (npuwin_pci_queue_alive(npci, pq))
 		WRITE_ONCE(npuwin_pci_post(npci, pq->id)->cq_head, (u32)response.value[1]);
+	wait_event(queue->wq, !READ_ONCE(pq->telling));
+	npuwin_pci_queue_turn(queue);
 }
 
 /* Whether what a task waits for has come; as npuwin_until_check(). */

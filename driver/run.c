@@ -272,17 +272,19 @@ static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
 					  const struct npuwin_until *until)
 {
 	enum npuwin_slice slice = NPUWIN_SLICE_MORE;
+	struct npuwin_retired retired = {};
 	unsigned long tick = jiffies;
 	unsigned int descs = 0;
-	u64 bytes = 0;
 	int srcu;
 
 	srcu = npuwin_read_lock();
-	/* A descriptor that wakes thousands takes long: whether others wait is asked after each. */
-	while (slice == NPUWIN_SLICE_MORE && descs < NPUWIN_SLICE_DESCS &&
-	       bytes < NPUWIN_STEP_BYTES &&
+	/*
+	 * A descriptor that wakes thousands takes long: whether others wait is asked after each.
+	 * So can it take to tell of a completion, which is done when nobody waits for it.
+	 */
+	while (slice == NPUWIN_SLICE_MORE && descs < NPUWIN_SLICE_DESCS && !retired.posted &&
+	       retired.bytes < NPUWIN_STEP_BYTES &&
 	       !(descs && (need_resched() || time_after(jiffies, tick)))) {
-		struct npuwin_retired retired = {};
 		enum npuwin_exec exec = npuwin_run_step(queue);
 
 		descs++;
@@ -301,10 +303,9 @@ static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
 		    (until && npuwin_until_check(queue, until)))
 			slice = NPUWIN_SLICE_IDLE;
 		spin_unlock(&queue->lock);
-		npuwin_queue_notify(queue, &retired);
-		bytes += retired.bytes;
 	}
 	npuwin_read_unlock(srcu);
+	npuwin_queue_notify(queue, &retired);
 	return slice;
 }
 
@@ -492,7 +493,6 @@ void npuwin_run_quiesce(struct npuwin_queue *queue)
  */
 int npuwin_run_init(struct npuwin_queue *queue)
 {
-	INIT_LIST_HEAD(&queue->turn_link);
 	hrtimer_init(&queue->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
 	queue->timer.function = npuwin_park_timer;
 	init_waitqueue_func_entry(&queue->park.entry, npuwin_park_wake);

@@ -43,6 +43,7 @@ static const struct npuwin_backend_ops npuwin_soft_ops = {
 	.queue_exit = npuwin_run_exit,
 	.queue_kick = npuwin_run_kick,
 	.queue_quiesce = npuwin_run_quiesce,
+	.queue_turn = npuwin_run_turn,
 	.queue_wait = npuwin_run_wait,
 };
 

@@ -5,7 +5,7 @@
  * A user has as many turns as there are processors. Each is a work item that executes one queue
  * for a tick at most and goes to the end of the line, in which it meets the other users' turns
  * alone: npuwin_wq serves its items in order, on each NUMA node. So how many queues somebody
- * fills is no matter of others.
+ * fills is no matter of others, nor how many wait to be told of their completions.
  */
 #include <linux/cred.h>
 #include <linux/mm.h>
@@ -52,6 +52,7 @@ static LIST_HEAD(npuwin_users);
 static void npuwin_turn_work(struct work_struct *work)
 {
 	struct npuwin_turn *turn = container_of(work, struct npuwin_turn, work);
+	const struct npuwin_backend_ops *ops = NULL;
 	struct npuwin_user *user = turn->user;
 	struct npuwin_queue *queue;
 
@@ -59,15 +60,16 @@ static void npuwin_turn_work(struct work_struct *work)
 	queue = list_first_entry_or_null(&user->queues, struct npuwin_queue, turn_link);
 	if (queue) {
 		list_del_init(&queue->turn_link);
-		/* It is not destroyed before it is off the list. */
+		/* It is not destroyed before it is off the list; its file may go then. */
 		kref_get(&queue->ref);
+		ops = queue->file->ndev->ops;
 	} else {
 		list_add(&turn->link, &user->idle);
 	}
 	spin_unlock_irq(&user->lock);
 	if (!queue)
 		return;
-	npuwin_run_turn(queue);
+	ops->queue_turn(queue);
 	npuwin_queue_put(queue);
 	queue_work(npuwin_wq, &turn->work);
 }

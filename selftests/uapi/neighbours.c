@@ -74,6 +74,31 @@ static uint64_t events(int event_fd)
 	return read(event_fd, &count, sizeof(count)) == sizeof(count) ? count : 0;
 }
 
+/* The first completion of each queue says that it has had a turn. */
+static void many_descs(struct npuwin_desc *descs, uint64_t bytes)
+{
+	uint32_t i;
+
+	descs[0] = nop(NPUWIN_DESC_F_CQE);
+	for (i = 1; i < MANY_DEPTH; i++) {
+		descs[i] = put(0, 0, bytes, bytes);
+		descs[i].flags = 0;
+	}
+}
+
+/* How many of the queues have had a turn before a TPUT of the victim is done. */
+static uint64_t turns_before(struct rank *victim, int event_fd)
+{
+	struct pollfd ready = { .fd = victim->fd, .events = POLLIN };
+	struct npuwin_cqe cqe;
+
+	/* Who waited in QUEUE_WAIT would execute it himself. */
+	if (rank_post(victim, put(1, 0, 0, 64)) || poll(&ready, 1, -1) != 1 ||
+	    rank_take(victim, &cqe) || cqe.status != NPUWIN_ST_OK)
+		return UINT64_MAX;
+	return events(event_fd);
+}
+
 /* A user fills many queues, for workers. Another one's work does not wait until all had a turn. */
 TEST_F_TIMEOUT(neighbours, many_queues, 300)
 {
@@ -82,8 +107,6 @@ TEST_F_TIMEOUT(neighbours, many_queues, 300)
 	int event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	uint32_t queues[MANY_QUEUES], i;
 	uint64_t left;
-	struct pollfd ready = { .fd = victim->fd, .events = POLLIN };
-	struct npuwin_cqe cqe;
 	struct rank rank;
 	int domain;
 
@@ -102,25 +125,100 @@ TEST_F_TIMEOUT(neighbours, many_queues, 300)
 					  &queues[i]));
 	ASSERT_EQ(0, domain_commit(rank.fd, domain, 0, 0));
 
-	descs[0] = nop(NPUWIN_DESC_F_CQE);
-	for (i = 1; i < MANY_DEPTH; i++) {
-		descs[i] = put(0, 0, SIZE / 2, SIZE / 2);
-		descs[i].flags = 0;
-	}
+	many_descs(descs, SIZE / 2);
 	for (i = 0; i < MANY_QUEUES; i++)
 		ASSERT_EQ(0, submit(rank.fd, queues[i], descs, MANY_DEPTH));
-	/* The first completion of each queue says that it has had a turn. */
 	left = MANY_QUEUES - events(event_fd);
 	ASSERT_NE(0, left);
-	ASSERT_EQ(0, rank_post(victim, put(1, 0, 0, 64)));
-	/* Who waited in QUEUE_WAIT would execute it himself. */
-	ASSERT_EQ(1, poll(&ready, 1, -1));
-	EXPECT_LT(events(event_fd), left / 2);
-	ASSERT_EQ(0, rank_take(victim, &cqe));
-	EXPECT_EQ(NPUWIN_ST_OK, cqe.status);
+	EXPECT_LT(turns_before(victim, event_fd), left / 2);
 	rank_close(&rank, SIZE);
 	close(event_fd);
 	close(domain);
+}
+
+enum { POLLERS = 4, POLLS = 25000, TOLD = 200 };
+
+struct pollers {
+	pthread_t thread[POLLERS];
+	struct pollfd fds[POLLS];
+	uint32_t asleep;
+	int stop_fd;
+};
+
+/* Waits for what does not come, so that it is asked at each event whether that is it. */
+static void *poller_thread(void *arg)
+{
+	struct pollers *pollers = arg;
+
+	__atomic_fetch_add(&pollers->asleep, 1, __ATOMIC_RELEASE);
+	poll(pollers->fds, POLLS, -1);
+	return NULL;
+}
+
+static bool pollers_start(struct pollers *pollers, int event_fd)
+{
+	const struct rlimit limit = { POLLS + 100, POLLS + 100 };
+	uint32_t i;
+
+	pollers->stop_fd = eventfd(0, EFD_CLOEXEC);
+	if (pollers->stop_fd < 0 || setrlimit(RLIMIT_NOFILE, &limit))
+		return false;
+	for (i = 0; i < POLLS; i++)
+		pollers->fds[i] = (struct pollfd) { .fd = event_fd, .events = POLLPRI };
+	pollers->fds[0] = (struct pollfd) { .fd = pollers->stop_fd, .events = POLLIN };
+	for (i = 0; i < POLLERS; i++) {
+		if (pthread_create(&pollers->thread[i], NULL, poller_thread, pollers))
+			return false;
+	}
+	while (__atomic_load_n(&pollers->asleep, __ATOMIC_ACQUIRE) != POLLERS)
+		sched_yield();
+	return true;
+}
+
+static void pollers_stop(struct pollers *pollers)
+{
+	uint32_t i;
+
+	eventfd_write(pollers->stop_fd, 1);
+	for (i = 0; i < POLLERS; i++)
+		pthread_join(pollers->thread[i], NULL);
+	close(pollers->stop_fd);
+}
+
+/* Where it takes long to tell of completions, all are told of, also of a queue that goes. */
+TEST_F_TIMEOUT(neighbours, many_pollers, 120)
+{
+	int event_fd = eventfd(0, EFD_CLOEXEC);
+	struct rank *rank = &self->team.rank[0];
+	struct pollers *pollers = calloc(1, sizeof(*pollers));
+	struct npuwin_desc desc = nop(NPUWIN_DESC_F_CQE);
+	struct npuwin_cqe cqes[TOLD];
+	uint64_t told = 0, count;
+	uint32_t queue, i, n;
+
+	ASSERT_NE(NULL, pollers);
+	ASSERT_EQ(0, queue_create(rank->fd, self->team.domain, 0, TOLD, event_fd, &queue));
+	ASSERT_TRUE(pollers_start(pollers, event_fd));
+	for (i = 0; i < TOLD; i++)
+		ASSERT_EQ(0, submit(rank->fd, queue, &desc, 1));
+	while (told < TOLD) {
+		ASSERT_EQ(sizeof(count), read(event_fd, &count, sizeof(count)));
+		told += count;
+	}
+	EXPECT_EQ(TOLD, told);
+	n = TOLD;
+	ASSERT_EQ(0, queue_wait(rank->fd, queue, cqes, TOLD, &n, NPUWIN_NO_DEADLINE));
+	/* What is complete when a queue goes has been, and whoever polls for it is told. */
+	for (i = 0; i < TOLD; i++)
+		ASSERT_EQ(0, submit(rank->fd, queue, &desc, 1));
+	n = TOLD;
+	ASSERT_EQ(0, queue_wait(rank->fd, queue, cqes, TOLD, &n, NPUWIN_NO_DEADLINE));
+	ASSERT_EQ(0, destroy(rank->fd, queue));
+	ASSERT_EQ(sizeof(count), read(event_fd, &count, sizeof(count)));
+	EXPECT_EQ(TOLD, count);
+	pollers_stop(pollers);
+	free(pollers);
+	close(event_fd);
 }
 
 static int pin(int cpu)
