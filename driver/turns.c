@@ -9,6 +9,7 @@
  */
 #include <linux/cred.h>
 #include <linux/mm.h>
+#include <linux/user_namespace.h>
 
 #include "npuwin.h"
 
@@ -134,6 +135,22 @@ static struct npuwin_user *npuwin_user_new(kuid_t uid)
 	return user;
 }
 
+/*
+ * Who the caller is, for others: the ids of a user namespace are as many as somebody likes, and
+ * are all his who has made it. Those that root has made keep users apart as it has decided.
+ */
+static kuid_t npuwin_user_id(void)
+{
+	const struct user_namespace *ns = current_user_ns();
+	kuid_t uid = current_euid();
+
+	for (; ns->parent; ns = ns->parent) {
+		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
+			uid = ns->owner;
+	}
+	return uid;
+}
+
 /**
  * npuwin_user_get() - The caller's user opens a file.
  *
@@ -142,7 +159,7 @@ static struct npuwin_user *npuwin_user_new(kuid_t uid)
 struct npuwin_user *npuwin_user_get(void)
 {
 	/* Made before it is known whether it is needed: who waits for memory holds up nobody. */
-	struct npuwin_user *made = npuwin_user_new(current_euid());
+	struct npuwin_user *made = npuwin_user_new(npuwin_user_id());
 	struct npuwin_user *user;
 
 	if (!made)

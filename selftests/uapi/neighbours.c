@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* What one does with a device takes nothing but time from others who use it. */
 #include <linux/securebits.h>
+#include <sys/stat.h>
 
 #include "common.h"
 
@@ -134,6 +135,85 @@ TEST_F_TIMEOUT(neighbours, many_queues, 300)
 	rank_close(&rank, SIZE);
 	close(event_fd);
 	close(domain);
+}
+
+enum { MANY_IDS = 256, FIRST_ID = 100000 };
+
+/* Fills a queue by each id of a namespace of his own. Returns whether all is as it should be. */
+static bool many_ids_fill(int go_fd, int done_fd, int event_fd)
+{
+	uint32_t queues[MANY_IDS], i;
+	struct npuwin_desc descs[MANY_DEPTH];
+	struct rank ranks[MANY_IDS];
+	int fd = device_open(0);
+	uint64_t word = 1;
+
+	if (setresuid(65534, 65534, 65534) || unshare(CLONE_NEWUSER) ||
+	    prctl(PR_SET_DUMPABLE, 1) ||
+	    write(done_fd, &word, sizeof(word)) != sizeof(word) ||
+	    read(go_fd, &word, sizeof(word)) != sizeof(word) || setresuid(0, 0, 0))
+		return false;
+	for (i = 0; i < MANY_IDS; i++) {
+		int domain;
+
+		if (setresuid(-1, i, -1))
+			return false;
+		domain = domain_create(fd, 1, MIB);
+		if (domain < 0 || rank_join(&ranks[i], 0, domain, 0, MIB) ||
+		    queue_create(ranks[i].fd, domain, 0, MANY_DEPTH, event_fd, &queues[i]) ||
+		    domain_commit(ranks[i].fd, domain, 0, 0) || setresuid(-1, 0, -1))
+			return false;
+	}
+	many_descs(descs, MIB / 2);
+	for (i = 0; i < MANY_IDS; i++) {
+		if (submit(ranks[i].fd, queues[i], descs, MANY_DEPTH))
+			return false;
+	}
+	return write(done_fd, &word, sizeof(word)) == sizeof(word) &&
+	       read(go_fd, &word, sizeof(word)) == sizeof(word);
+}
+
+/* A user's ids in a namespace that he has made himself are his: he has no more turns for them. */
+TEST_F_TIMEOUT(neighbours, many_ids, 300)
+{
+	int go_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC), done_fd = eventfd(0, EFD_CLOEXEC);
+	int event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), map_fd, status;
+	struct rank *victim = &self->team.rank[0];
+	char path[64], map[64];
+	struct stat node;
+	uint64_t left;
+	pid_t child;
+
+	if (!device_is_soft(victim->fd))
+		SKIP(return, "needs a software NPU");
+	ASSERT_EQ(0, fstat(victim->fd, &node));
+	ASSERT_EQ(0, fchmod(victim->fd, 0666));
+	child = fork();
+	ASSERT_NE(-1, child);
+	if (!child) {
+		bool well = many_ids_fill(go_fd, done_fd, event_fd);
+
+		eventfd_write(done_fd, 1);
+		_exit(!well);
+	}
+	ASSERT_EQ(0, eventfd_read(done_fd, &left));
+	snprintf(path, sizeof(path), "/proc/%d/uid_map", child);
+	snprintf(map, sizeof(map), "0 %d %d", FIRST_ID, MANY_IDS);
+	map_fd = open(path, O_WRONLY | O_CLOEXEC);
+	ASSERT_EQ((ssize_t)strlen(map), write(map_fd, map, strlen(map)));
+	close(map_fd);
+	ASSERT_EQ(0, eventfd_write(go_fd, 1));
+	ASSERT_EQ(0, eventfd_read(done_fd, &left));
+	left = MANY_IDS - events(event_fd);
+	EXPECT_NE(0, left);
+	EXPECT_LT(turns_before(victim, event_fd), left / 2);
+	ASSERT_EQ(0, eventfd_write(go_fd, 1));
+	ASSERT_EQ(child, waitpid(child, &status, 0));
+	EXPECT_EQ(0, status);
+	EXPECT_EQ(0, fchmod(victim->fd, node.st_mode & 07777));
+	close(event_fd);
+	close(done_fd);
+	close(go_fd);
 }
 
 enum { POLLERS = 4, POLLS = 25000, TOLD = 200 };
