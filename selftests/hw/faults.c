@@ -205,6 +205,37 @@ static void emu_idle(void)
 	CHECK_EQ(emu_wait(), 0);
 }
 
+/* Run another emulator to its end. Return: its exit status. */
+static int run_in(const char *dir, const char *option)
+{
+	const char *program = getenv("NPUWIN_EMU");
+	int status;
+	pid_t pid;
+
+	if (!program)
+		program = "build/bin/npuwin-emu";
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		if (freopen("/dev/null", "w", stderr) && freopen("/dev/null", "w", stdout))
+			execl(program, program, "--socket-dir", dir, option, NULL);
+		_exit(127);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Whose name is taken gives up, and who has it does not notice. */
+static void emu_name_taken(void)
+{
+	emu_start(WITH("--until-idle", "--stats=json"));
+	CHECK_EQ(run_in(emu_dir(), "--devices=1"), 1);
+	guest_connect(&guests[0], 0);
+	guest_close(&guests[0]);
+	CHECK_EQ(emu_wait(), 0);
+	CHECK_EQ(counter_of(0, "hosts"), 1);
+}
+
 static void emu_told_to_stop(void)
 {
 	char path[128];
@@ -217,40 +248,23 @@ static void emu_told_to_stop(void)
 	CHECK(access(path, F_OK));
 }
 
-static int run_wrong(const char *option)
-{
-	const char *program = getenv("NPUWIN_EMU");
-	int status;
-	pid_t pid;
-
-	if (!program)
-		program = "build/bin/npuwin-emu";
-	fflush(stdout);
-	pid = fork();
-	if (!pid) {
-		if (freopen("/dev/null", "w", stderr) && freopen("/dev/null", "w", stdout))
-			execl(program, program, "--socket-dir", "/nowhere", option, NULL);
-		_exit(127);
-	}
-	CHECK(waitpid(pid, &status, 0) == pid);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 static void emu_usage(void)
 {
 	static const char *const wrong[] = {
 		"--devices=0", "--devices=many", "--devices=-1", "--memory=3M", "--memory=64Q",
 		"--memory=4K", "--memory=256K", "--vectors=65", "--depth=100", "--fault=no-such",
 		"--fault=drop-irq:nth=0", "--fault=drop-irq:percent=101", "--fault=fail:foo=1",
-		"--fault=fail:nth", "--stats=xml", "--nonsense", "more",
+		"--fault=fail:nth", "--fault=fail:status=13", "--fault=fail:status=0",
+		"--fault=drop-irq:status=2", "--fault=die:ms=4", "--fault=drop-irq:dev=2",
+		"--fault=drop-irq:every=0", "--stats=xml", "--nonsense", "more",
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
-		if (run_wrong(wrong[i]) != 2)
+		if (run_in("/nowhere", wrong[i]) != 2)
 			fail(__FILE__, __LINE__, "%s was taken", wrong[i]);
 	}
-	CHECK_EQ(run_wrong("--devices=1"), 1);
-	CHECK_EQ(run_wrong("--help"), 0);
+	CHECK_EQ(run_in("/nowhere", "--devices=1"), 1);
+	CHECK_EQ(run_in("/nowhere", "--help"), 0);
 }
 
 static const struct test tests[] = {
@@ -275,3 +289,9 @@ static const struct test tests[] = {
 };
 
 const struct group group_faults = { tests, ARRAY_SIZE(tests) };
+
+static const struct test name_tests[] = {
+	{ "emu_name_taken", "who finds its socket's name taken disturbs nobody", emu_name_taken },
+};
+
+const struct group group_names = { name_tests, ARRAY_SIZE(name_tests) };

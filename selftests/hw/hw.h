@@ -47,7 +47,7 @@ struct group {
 extern const struct group group_transport, group_states, group_admin, group_queues,
 	group_batches, group_descs, group_waits, group_peers, group_domains, group_events,
 	group_hostile, group_faults, group_turns, group_corners, group_limits, group_order,
-	group_progress;
+	group_progress, group_names;
 
 __attribute__((noreturn, format(printf, 3, 4)))
 void fail(const char *file, int line, const char *format, ...);

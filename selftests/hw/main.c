@@ -22,7 +22,7 @@ static const struct group *const groups[] = {
 	&group_transport, &group_states, &group_admin, &group_queues, &group_batches,
 	&group_descs, &group_waits, &group_peers, &group_domains, &group_events,
 	&group_hostile, &group_faults, &group_turns, &group_corners,
-	&group_limits, &group_order, &group_progress,
+	&group_limits, &group_order, &group_progress, &group_names,
 };
 
 static jmp_buf out;

@@ -9,18 +9,25 @@
 
 #include "emu.h"
 
-/* Names, and what an occasion is, for the help. */
+/* Keys that not every rule has. */
+#define KEY_MS		1u
+#define KEY_STATUS	2u
+
+/* Names, what an occasion is, for the help, and which of these keys they have. */
 static const struct {
 	const char *name;
 	const char *help;
+	u32 keys;
 } kinds[FAULT_KINDS] = {
 	[FAULT_DROP_IRQ] = { "drop-irq", "do not signal an interrupt" },
-	[FAULT_DELAY_IRQ] = { "delay-irq", "signal an interrupt ms later" },
+	[FAULT_DELAY_IRQ] = { "delay-irq", "signal an interrupt ms later", KEY_MS },
 	[FAULT_REORDER_IRQ] = { "reorder-irq", "signal an interrupt after the next one" },
-	[FAULT_STALL] = { "stall", "stop the engine before a descriptor, for ms or for ever" },
-	[FAULT_FAIL] = { "fail", "fail a descriptor with status (default 12)" },
+	[FAULT_STALL] = { "stall", "stop the engine before a descriptor, for ms or for ever",
+			  KEY_MS },
+	[FAULT_FAIL] = { "fail", "fail a descriptor with status (default 12)", KEY_STATUS },
 	[FAULT_CORRUPT] = { "corrupt", "post garbage instead of a completion" },
-	[FAULT_NO_HEARTBEAT] = { "no-heartbeat", "stop the heartbeat, for ms or for ever" },
+	[FAULT_NO_HEARTBEAT] = { "no-heartbeat", "stop the heartbeat, for ms or for ever",
+				 KEY_MS },
 	[FAULT_DEVICE] = { "fault", "go to FAULT before a descriptor" },
 	[FAULT_DIE] = { "die", "end the process before a descriptor" },
 };
@@ -45,6 +52,7 @@ static int parse_number(const char *text, u64 most, u64 *value)
 
 static int parse_pair(char *pair, struct fault_rule *rule)
 {
+	const u32 keys = kinds[rule->kind].keys;
 	char *value = strchr(pair, '=');
 	u64 n;
 
@@ -63,9 +71,9 @@ static int parse_pair(char *pair, struct fault_rule *rule)
 		rule->count = n;
 	else if (!strcmp(pair, "percent") && n <= 100)
 		rule->percent = (u32)n;
-	else if (!strcmp(pair, "ms") && n <= UINT32_MAX)
+	else if (!strcmp(pair, "ms") && keys & KEY_MS && n <= UINT32_MAX)
 		rule->ms = (u32)n;
-	else if (!strcmp(pair, "status") && n && n <= UINT32_MAX)
+	else if (!strcmp(pair, "status") && keys & KEY_STATUS && n && n <= NPUWIN_ST_DEVICE)
 		rule->status = (u32)n;
 	else
 		return -1;
@@ -104,7 +112,7 @@ int fault_parse(const char *text, struct fault_rule *rule, const char **why)
 	*why = "no such fault";
 	if (rule->kind == FAULT_KINDS)
 		return -1;
-	*why = "not KEY=NUMBER with dev, nth, every, count, percent, ms or status";
+	*why = "not KEY=NUMBER with dev, nth, every (both from 1), count, percent (to 100) or, where the fault has it, ms or status (1..12)";
 	for (pair = next; pair; pair = next) {
 		next = strchr(pair, ',');
 		if (next)

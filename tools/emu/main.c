@@ -243,6 +243,11 @@ static void parse(int argc, char **argv, struct emu *emu, struct options *option
 		usage("'%s' is too much", argv[optind]);
 	if (!options->dir)
 		usage("--socket-dir is missing");
+	for (u32 i = 0; i < config->nrules; i++) {
+		if (config->rules[i].device >= (int)config->devices)
+			usage("--fault: dev=%d, but there are %u devices", config->rules[i].device,
+			      config->devices);
+	}
 	if (memory_layout(config, &ident))
 		usage("--memory: %u queues and %u endpoints need %lluK", config->queues,
 		      config->endpoints, (unsigned long long)memory_least(config) >> 10);

@@ -273,16 +273,19 @@ static int clear_path(const struct sockaddr_un *address)
 	errno = EEXIST;
 	if (!S_ISSOCK(st.st_mode))
 		return -1;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	/* Who listens there would take a stream for his machine. This is only told that he does. */
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
 	ret = connect(fd, (const struct sockaddr *)address, sizeof(*address));
+	if (ret && errno == ECONNREFUSED)
+		ret = unlink(address->sun_path);
+	else if (!ret || errno == EPROTOTYPE)
+		ret = -EADDRINUSE;
 	close(fd);
-	if (!ret) {
+	if (ret == -EADDRINUSE)
 		errno = EADDRINUSE;
-		return -1;
-	}
-	return unlink(address->sun_path);
+	return ret;
 }
 
 /**
