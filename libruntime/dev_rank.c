@@ -53,6 +53,11 @@ static int alloc_window(struct dev_rank *own, struct npuwin_error *err)
 				   " bytes: %" PRIu64 " of %" PRIu64 " are in use", number,
 				   (uint64_t)alloc.length, (uint64_t)info.memory_used,
 				   (uint64_t)info.memory_total);
+	if (rc == -ENODEV)
+		return npuwin_fail(err, rc, (int32_t)own->ep.rank, NPUWIN_NOBODY,
+				   "/dev/npuwin%u gives no window of %" PRIu64
+				   " bytes: the device has failed or is gone, see /sys/class/npuwin/npuwin%u/state",
+				   number, (uint64_t)alloc.length, number);
 	return npuwin_fail(err, rc, (int32_t)own->ep.rank, NPUWIN_NOBODY,
 			   "/dev/npuwin%u gives no window of %" PRIu64 " bytes: %s", number,
 			   (uint64_t)alloc.length, strerror(-rc));

@@ -329,6 +329,31 @@ static void check_access(struct machine *m, struct finding *f)
 	globfree(&g);
 }
 
+/* A device that has failed is there, and can be opened. */
+static void check_states(struct machine *m, struct finding *f)
+{
+	char line[16];
+	glob_t g;
+
+	(void)m;
+	if (glob("/sys/class/npuwin/npuwin[0-9]*/state", 0, NULL, &g)) {
+		found(f, GOOD, "no device that could be in a failed state");
+		return;
+	}
+	found(f, GOOD, "no device has failed");
+	for (size_t i = 0; i < g.gl_pathc; i++) {
+		char *path = g.gl_pathv[i];
+
+		if (!read_line(path, line, sizeof(line)) || strcmp(line, "failed"))
+			continue;
+		found(f, MISSING, "%s is \"failed\"", path);
+		remedy(f, "see the kernel's log; as root: echo 1 >%.*s/reset",
+		       (int)(strrchr(path, '/') - path), path);
+		break;
+	}
+	globfree(&g);
+}
+
 static void check_group(struct machine *m, struct finding *f)
 {
 	(void)m;
@@ -414,6 +439,7 @@ static const struct {
 	{ "loaded", check_loaded },
 	{ "nodes", check_nodes },
 	{ "access", check_access },
+	{ "state", check_states },
 	{ "group", check_group },
 	{ "udev", check_udev },
 	{ "hugepages", check_huge_pages },

@@ -67,7 +67,9 @@ add("a heart that stands still for a while", ["no-heartbeat:dev=1,every=400,ms=3
 # Nothing helps.
 add("a heart that stands still", ["no-heartbeat:dev=1,nth=200"],
     "broken 'rank 1|npuwin1'; within failed 1; "
-    "reset_device 1 && fail 'a dead device takes a reset'; broken 'npuwin1'; failed 1")
+    "reset_device 1 && fail 'a dead device takes a reset'; "
+    "broken '/dev/npuwin1 gives no window .* has failed or is gone'; failed 1; "
+    "$top/build/bin/npuwin doctor | grep 'MISSING.*npuwin1/state is' || fail 'doctor'")
 add("devices that die", ["die:dev=2,nth=100"],
     "broken 'rank [0-3]'; for n in 0 1 2 3; do within failed $n; done; "
     "reset_device 2 && fail 'a dead device takes a reset'; broken 'npuwin'")
