@@ -354,11 +354,12 @@ void npuwin_pci_harvest_all(struct npuwin_pci_vector *vector)
 		u64 began;
 
 		npuwin_pci_collect(pq->queue, &retired, slow);
-		npuwin_queue_wake(pq->queue, &retired);
-		if (slow || !retired.posted)
+		if (slow) {
+			npuwin_queue_wake(pq->queue, &retired);
 			continue;
+		}
 		began = ktime_get_ns();
-		npuwin_queue_tell(pq->queue, retired.posted);
+		npuwin_queue_notify(pq->queue, &retired);
 		if (ktime_get_ns() - began > NPUWIN_PCI_TELL_NS)
 			WRITE_ONCE(npci->slow_until, jiffies + NPUWIN_PCI_SLOW);
 	}

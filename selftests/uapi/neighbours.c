@@ -12,6 +12,7 @@
 FIXTURE(neighbours)
 {
 	struct team team;
+	struct stat node;
 };
 
 FIXTURE_SETUP(neighbours)
@@ -19,10 +20,13 @@ FIXTURE_SETUP(neighbours)
 	if (!have_devices())
 		SKIP(LEAVE_TEST, NEEDS_DEVICES);
 	ASSERT_EQ(0, team_make(&self->team, 2, SIZE));
+	ASSERT_EQ(0, fstat(self->team.rank[0].fd, &self->node));
 }
 
 FIXTURE_TEARDOWN(neighbours)
 {
+	/* A test may have let others in. */
+	EXPECT_EQ(0, fchmod(self->team.rank[0].fd, self->node.st_mode & 07777));
 	team_free(&self->team);
 }
 
@@ -191,7 +195,6 @@ TEST_F_TIMEOUT(neighbours, many_ids, 300)
 	int event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), map_fd, status;
 	struct rank *victim = &self->team.rank[0];
 	char path[64], map[64];
-	struct stat node;
 	uint64_t left;
 	pid_t child;
 
@@ -199,7 +202,6 @@ TEST_F_TIMEOUT(neighbours, many_ids, 300)
 		SKIP(return, "needs a software NPU");
 	if (!have_user_ns())
 		SKIP(return, "needs user namespaces");
-	ASSERT_EQ(0, fstat(victim->fd, &node));
 	ASSERT_EQ(0, fchmod(victim->fd, 0666));
 	child = fork();
 	ASSERT_NE(-1, child);
@@ -223,7 +225,6 @@ TEST_F_TIMEOUT(neighbours, many_ids, 300)
 	ASSERT_EQ(0, eventfd_write(go_fd, 1));
 	ASSERT_EQ(child, waitpid(child, &status, 0));
 	EXPECT_EQ(0, status);
-	EXPECT_EQ(0, fchmod(victim->fd, node.st_mode & 07777));
 	close(event_fd);
 	close(done_fd);
 	close(go_fd);
