@@ -86,7 +86,7 @@ extern struct workqueue_struct *npuwin_wq;
  *	NPUWIN_SUBMIT_F_* of who posted it
  * @queue_quiesce: stop execution. On return nobody executes the queue, and nobody begins to
  *	until its cancel is cleared. submit_lock is held
- * @queue_turn: do in a worker what npuwin_turn_wanted() was called for, for a tick at most. The
+ * @queue_turn: do in a worker what npuwin_turn_wanted() was called for, for about a tick. The
  *	queue is referenced, but may have been through @queue_exit
  * @queue_wait: wait for something at a queue: 0 when it has come; -ERESTARTSYS, -ETIMEDOUT,
  *	-EAGAIN (@deadline zero); -ECANCELED, -EPIPE or -ENODEV when it cannot come
@@ -803,8 +803,6 @@ void npuwin_queue_destroy(struct npuwin_queue *queue);
 int npuwin_queue_empty(struct npuwin_queue *queue);
 void npuwin_queue_fail(struct npuwin_queue *queue, u32 status);
 void npuwin_queue_retire(struct npuwin_queue *queue, struct npuwin_retired *retired);
-void npuwin_queue_tell(struct npuwin_queue *queue, u32 posted);
-void npuwin_queue_wake(struct npuwin_queue *queue, const struct npuwin_retired *retired);
 void npuwin_queue_notify(struct npuwin_queue *queue, const struct npuwin_retired *retired);
 int npuwin_until_check(const struct npuwin_queue *queue, const struct npuwin_until *until);
 

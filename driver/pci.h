@@ -72,7 +72,7 @@ struct npuwin_pci_endpoint {
  * @cq_head: completions taken
  * @last_wait: descriptors up to the last TWAIT
  * @waiting: its rank has been told of a TWAIT, by npuwin_sleepers_inc()
- * @untold: completions that pollers are still to be told of, by npuwin_pci_queue_turn()
+ * @untold: what npuwin_pci_queue_turn() is still to tell of
  * @telling: somebody does
  * @seen: the queue's tail when it was last looked after
  * @times: how often since then
@@ -91,7 +91,7 @@ struct npuwin_pci_queue {
 	u32 cq_head;
 	u64 last_wait;
 	bool waiting;
-	u32 untold;
+	struct npuwin_retired untold;
 	bool telling;
 	u64 seen;
 	u32 times;
@@ -128,7 +128,7 @@ struct npuwin_pci_queue {
  * @event_lock: serializes taking events
  * @event_head: events taken
  * @event_lost: losses that have been dealt with
- * @slow_until: jiffies until which workers tell pollers of completions
+ * @slow_until: jiffies until which workers tell who waits for completions
  * @peers_work: asks the device what has become of peers
  * @wakes_work: wakes where many sleep
  * @states: what it says; the work's

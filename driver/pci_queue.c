@@ -13,8 +13,8 @@
 /* How often to look for room at least, however long it takes. */
 #define NPUWIN_PCI_ROOM_LOOKS	100
 /*
- * An interrupt's thread is before everybody else. Where it has taken longer than this to tell who
- * polls, workers tell all who do on this device for some time, in their users' turns.
+ * An interrupt's thread is before everybody else. Where it has taken longer than this to tell and
+ * wake who waits for completions, workers do it on this device for some time, in users' turns.
  */
 #define NPUWIN_PCI_TELL_NS	NSEC_PER_MSEC
 #define NPUWIN_PCI_SLOW		(10 * HZ)
@@ -140,8 +140,6 @@ void npuwin_pci_queue_exit(struct npuwin_queue *queue)
 	spin_lock(&queue->lock);
 	queue->priv = NULL;
 	spin_unlock(&queue->lock);
-	/* A turn that has begun needs the queue's file. */
-	wait_event(queue->wq, !READ_ONCE(pq->telling));
 
 	/* What a device that has failed still does with the rings ends when it is reset. */
 	if (npuwin_pci_queue_alive(npci, pq) && npuwin_pci_admin(npci, &request, NULL) == -EIO)
@@ -317,8 +315,9 @@ static void npuwin_pci_collect(struct npuwin_queue *queue, struct npuwin_retired
 	/* Once it is cancelled or destroyed, what the device says counts no more. */
 	if (!queue->cancel && pq && npuwin_pci_queue_alive(npci, pq))
 		wrong = npuwin_pci_take(npci, queue, pq, retired);
-	if (later && retired->posted) {
-		pq->untold += retired->posted;
+	if (later && (retired->posted || retired->batches)) {
+		pq->untold.posted += retired->posted;
+		pq->untold.batches += retired->batches;
 		npuwin_turn_wanted(queue);
 	}
 	spin_unlock(&queue->lock);
@@ -346,53 +345,67 @@ void npuwin_pci_harvest_all(struct npuwin_pci_vector *vector)
 {
 	struct npuwin_pci *npci = vector->npci;
 	struct npuwin_pci_queue *pq;
+	u64 took = 0;
 
 	mutex_lock(&vector->lock);
 	list_for_each_entry(pq, &vector->queues, link) {
 		bool slow = time_before(jiffies, READ_ONCE(npci->slow_until));
 		struct npuwin_retired retired = {};
-		u64 began;
 
 		npuwin_pci_collect(pq->queue, &retired, slow);
-		if (slow) {
-			npuwin_queue_wake(pq->queue, &retired);
+		if (slow || (!retired.posted && !retired.batches))
 			continue;
-		}
-		began = ktime_get_ns();
+		took -= ktime_get_ns();
 		npuwin_queue_notify(pq->queue, &retired);
-		if (ktime_get_ns() - began > NPUWIN_PCI_TELL_NS)
+		took += ktime_get_ns();
+		if (took > NPUWIN_PCI_TELL_NS)
 			WRITE_ONCE(npci->slow_until, jiffies + NPUWIN_PCI_SLOW);
 	}
 	mutex_unlock(&vector->lock);
 }
 
 /**
- * npuwin_pci_queue_turn() - Tell who polls of what is new.
+ * npuwin_pci_queue_turn() - Tell and wake who waits for what is new.
  * @queue: the queue
  */
 void npuwin_pci_queue_turn(struct npuwin_queue *queue)
 {
+	struct npuwin_retired untold = {};
 	struct npuwin_pci_queue *pq;
-	u32 untold = 0;
+	bool cancel;
 
 	spin_lock(&queue->lock);
 	pq = queue->priv;
 	if (pq && !pq->telling) {
 		untold = pq->untold;
-		pq->untold = 0;
-		pq->telling = untold;
+		pq->untold = (struct npuwin_retired) {};
+		pq->telling = untold.posted || untold.batches;
 	}
 	spin_unlock(&queue->lock);
-	if (!untold)
+	if (!untold.posted && !untold.batches)
 		return;
-	npuwin_queue_tell(queue, untold);
+	npuwin_queue_notify(queue, &untold);
 	spin_lock(&queue->lock);
 	pq->telling = false;
+	cancel = queue->cancel;
 	/* What came meanwhile has found nobody else; who has set cancel tells of it himself. */
-	if (pq->untold && !queue->cancel)
+	if (!cancel && (pq->untold.posted || pq->untold.batches))
 		npuwin_turn_wanted(queue);
 	spin_unlock(&queue->lock);
-	wake_up_all(&queue->wq);
+	if (cancel)
+		wake_up_all(&queue->wq);
+}
+
+/* Whether nobody tells of completions. With cancel set, nobody begins to once all is told. */
+static bool npuwin_pci_queue_quiet(struct npuwin_queue *queue)
+{
+	const struct npuwin_pci_queue *pq = queue->priv;
+	bool quiet;
+
+	spin_lock(&queue->lock);
+	quiet = !pq->telling;
+	spin_unlock(&queue->lock);
+	return quiet;
 }
 
 /* Whether the descriptor at the tail is for the device to get done, and not to wait for. */
@@ -526,8 +539,10 @@ void npuwin_pci_queue_quiesce(struct npuwin_queue *queue)
 	spin_unlock(&queue->lock);
 	if (npuwin_pci_queue_alive(npci, pq))
 		WRITE_ONCE(npuwin_pci_post(npci, pq->id)->cq_head, (u32)response.value[1]);
-	wait_event(queue->wq, !READ_ONCE(pq->telling));
+	/* A turn that has begun needs the queue's file, and may have left something to tell. */
+	wait_event(queue->wq, npuwin_pci_queue_quiet(queue));
 	npuwin_pci_queue_turn(queue);
+	wait_event(queue->wq, npuwin_pci_queue_quiet(queue));
 }
 
 /* Whether what a task waits for has come; as npuwin_until_check(). */

@@ -136,42 +136,23 @@ void npuwin_queue_retire(struct npuwin_queue *queue, struct npuwin_retired *reti
 }
 
 /**
- * npuwin_queue_tell() - Tell who polls for completions.
- * @queue: the queue, not locked
- * @posted: how many there are that nobody has been told of
- *
- * How many poll is up to them: this may take long.
- */
-void npuwin_queue_tell(struct npuwin_queue *queue, u32 posted)
-{
-	if (!posted)
-		return;
-	if (queue->eventfd)
-		eventfd_signal(queue->eventfd, posted);
-	if (wq_has_sleeper(&queue->file->poll_wq))
-		wake_up_interruptible_poll(&queue->file->poll_wq, EPOLLIN | EPOLLRDNORM);
-}
-
-/**
- * npuwin_queue_wake() - Wake who waits at a queue for what has been retired.
+ * npuwin_queue_notify() - Tell who waits for what has been retired.
  * @queue: the queue, not locked
  * @retired: what has been
- */
-void npuwin_queue_wake(struct npuwin_queue *queue, const struct npuwin_retired *retired)
-{
-	if ((retired->posted || retired->batches) && wq_has_sleeper(&queue->wq))
-		wake_up_all(&queue->wq);
-}
-
-/**
- * npuwin_queue_notify() - Tell and wake.
- * @queue: the queue, not locked
- * @retired: what has been retired
+ *
+ * How many wait is up to them: this may take long.
  */
 void npuwin_queue_notify(struct npuwin_queue *queue, const struct npuwin_retired *retired)
 {
-	npuwin_queue_tell(queue, retired->posted);
-	npuwin_queue_wake(queue, retired);
+	if (retired->posted) {
+		if (queue->eventfd)
+			eventfd_signal(queue->eventfd, retired->posted);
+		if (wq_has_sleeper(&queue->file->poll_wq))
+			wake_up_interruptible_poll(&queue->file->poll_wq,
+						   EPOLLIN | EPOLLRDNORM);
+	}
+	if ((retired->posted || retired->batches) && wq_has_sleeper(&queue->wq))
+		wake_up_all(&queue->wq);
 }
 
 /* Forget all completions that nobody has taken. */

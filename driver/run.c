@@ -268,6 +268,12 @@ static enum npuwin_exec npuwin_run_give_up(struct npuwin_queue *queue)
 	return NPUWIN_EXEC_DONE;
 }
 
+/* Whether somebody polls for completions: how many do is up to them. */
+static bool npuwin_run_polled(struct npuwin_queue *queue)
+{
+	return queue->eventfd || wq_has_sleeper(&queue->file->poll_wq);
+}
+
 static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
 					  const struct npuwin_until *until)
 {
@@ -280,10 +286,11 @@ static enum npuwin_slice npuwin_run_slice(struct npuwin_queue *queue,
 	srcu = npuwin_read_lock();
 	/*
 	 * A descriptor that wakes thousands takes long: whether others wait is asked after each.
-	 * So can it take to tell of a completion, which is done when nobody waits for it.
+	 * So can it take to tell who polls, which is done when nobody waits for it.
 	 */
-	while (slice == NPUWIN_SLICE_MORE && descs < NPUWIN_SLICE_DESCS && !retired.posted &&
+	while (slice == NPUWIN_SLICE_MORE && descs < NPUWIN_SLICE_DESCS &&
 	       retired.bytes < NPUWIN_STEP_BYTES &&
+	       !(retired.posted && npuwin_run_polled(queue)) &&
 	       !(descs && (need_resched() || time_after(jiffies, tick)))) {
 		enum npuwin_exec exec = npuwin_run_step(queue);
 

@@ -137,7 +137,8 @@ static struct npuwin_user *npuwin_user_new(kuid_t uid)
 
 /*
  * Who the caller is, for others: the ids of a user namespace are as many as somebody likes, and
- * are all his who has made it. Those that root has made keep users apart as it has decided.
+ * are all his who has made it. Those that root has made keep users apart as it has decided. Who
+ * takes such an id on outside of it, by a set-user-ID file, is not seen through.
  */
 static kuid_t npuwin_user_id(void)
 {
