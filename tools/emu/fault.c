@@ -112,7 +112,7 @@ int fault_parse(const char *text, struct fault_rule *rule, const char **why)
 	*why = "no such fault";
 	if (rule->kind == FAULT_KINDS)
 		return -1;
-	*why = "not KEY=NUMBER with dev, nth, every (both from 1), count, percent (to 100) or, where the fault has it, ms or status (1..12)";
+	*why = "not KEY=NUMBER with a key and a number that it can have, see --help";
 	for (pair = next; pair; pair = next) {
 		next = strchr(pair, ',');
 		if (next)

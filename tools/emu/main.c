@@ -86,7 +86,7 @@ static void print_help(void)
 	fault_print_kinds();
 	printf("Keys: dev (which device; all), nth (from which occasion on, counted from 1;\n"
 	       "without every, percent or count: only at that one), every, count, percent,\n"
-	       "ms, status (NPUWIN_ST_*).\n\n"
+	       "ms of those above that speak of it, status of fail (NPUWIN_ST_*, 1..12).\n\n"
 	       "Example:\n"
 	       "  npuwin-emu --socket-dir /tmp/npu --devices 1 --fault drop-irq:every=3 &\n"
 	       "  qemu-system-x86_64 ... -chardev socket,path=/tmp/npu/npu0.sock,id=c0 \\\n"
