@@ -266,7 +266,7 @@ void *server_run(void *arg)
 static int clear_path(const struct sockaddr_un *address)
 {
 	struct stat st;
-	int fd, ret;
+	int fd, error;
 
 	if (lstat(address->sun_path, &st))
 		return errno == ENOENT ? 0 : -1;
@@ -277,15 +277,12 @@ static int clear_path(const struct sockaddr_un *address)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
-	ret = connect(fd, (const struct sockaddr *)address, sizeof(*address));
-	if (ret && errno == ECONNREFUSED)
-		ret = unlink(address->sun_path);
-	else if (!ret || errno == EPROTOTYPE)
-		ret = -EADDRINUSE;
+	error = connect(fd, (const struct sockaddr *)address, sizeof(*address)) ? errno : 0;
 	close(fd);
-	if (ret == -EADDRINUSE)
-		errno = EADDRINUSE;
-	return ret;
+	if (error == ECONNREFUSED)
+		return unlink(address->sun_path);
+	errno = !error || error == EPROTOTYPE ? EADDRINUSE : error;
+	return -1;
 }
 
 /**
